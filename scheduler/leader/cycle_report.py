@@ -11,7 +11,7 @@ from msgspec import Struct
 from muster.telemetry.bounded import first
 from scheduler.leader.metrics import SchedulerMetrics
 from scheduler.model.obstacle import Stage
-from scheduler.model.plan import Plan, QueueShare
+from scheduler.model.plan import GroupStatus, Plan, QueueShare
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, TaskStatus
 
@@ -57,12 +57,12 @@ class CycleReport:
             _log_decisions(plan, round(seconds * 1000, 2))
         self._follow(plan, now)
 
-    def refused(self, key: GroupKey, uid: str, reason: str) -> None:
-        """Report that the ledger refused a group its minimum."""
+    def refused(self, key: GroupKey, uid: str, title: str, reason: str) -> None:
+        """Report that the ledger refused a group its minimum; ``title``: what people know it by."""
         wait = self._waiting.get(uid)
         if wait is not None and Stage.QUOTA not in wait.reported:
             wait.reported += (Stage.QUOTA,)
-            _log_refusal(logging.INFO, key, uid, Stage.QUOTA, reason)
+            _log_refusal(logging.INFO, (key, uid, title), Stage.QUOTA, reason)
 
     def close(self) -> None:
         """Show nothing that another leader may change from now on."""
@@ -84,13 +84,14 @@ class CycleReport:
         """Follow each group that doesn't run from stage to stage."""
         before, self._waiting = self._waiting, {}
         counts, longest = dict.fromkeys(Stage, 0), dict.fromkeys(Stage, 0.0)
-        news: list[tuple[str, Record]] = []
+        news: list[tuple[GroupStatus, Record]] = []
         for key, record in plan.records.items():
-            uid = plan.groups[key].uid
+            status = plan.groups[key]
+            uid = status.uid
             wait = self._enter_stage(uid, before.pop(uid, None), record, now)
             if record.reason is not None and record.stage not in wait.reported:
                 wait.reported += (record.stage,)
-                news.append((uid, record))
+                news.append((status, record))
             counts[wait.stage] += 1
             longest[wait.stage] = max(longest[wait.stage], now - wait.since)
         _log_refusals(news)
@@ -115,18 +116,19 @@ class CycleReport:
         self._metrics.waited.labels(wait.stage.value).observe(now - wait.since)
 
 
-def _log_refusals(news: Sequence[tuple[str, Record]]) -> None:
-    for place, (uid, record) in enumerate(news if log.isEnabledFor(logging.DEBUG) else news[:MAX_REFUSALS_LOGGED]):
+def _log_refusals(news: Sequence[tuple[GroupStatus, Record]]) -> None:
+    for place, (status, record) in enumerate(news if log.isEnabledFor(logging.DEBUG) else news[:MAX_REFUSALS_LOGGED]):
         level = logging.INFO if place < MAX_REFUSALS_LOGGED else logging.DEBUG
-        _log_refusal(level, record.key, uid, record.stage, record.message)
+        _log_refusal(level, (record.key, status.uid, status.title), record.stage, record.message)
     if len(news) > MAX_REFUSALS_LOGGED:
-        text = "not now: so it is with %d more of this cycle; their conditions say why, or `muster podgroup why NAME`"
+        text = "%d more PodGroups wait since this cycle; their conditions say why, or `muster podgroup why NAME`"
         log.info(text, len(news) - MAX_REFUSALS_LOGGED, extra={"verdict": "waiting"})
 
 
-def _log_refusal(level: int, key: GroupKey, uid: str, stage: Stage, reason: str) -> None:
+def _log_refusal(level: int, group: tuple[GroupKey, str, str], stage: Stage, reason: str) -> None:
+    key, uid, title = group
     about = {"uid": uid, "object": f"podgroups.{key.group} {key}", "verdict": "waiting", "stage": stage.value}
-    log.log(level, "not now: %s", reason, extra=about)
+    log.log(level, "%s waits: %s", title, reason, extra=about)
 
 
 def _log_decisions(plan: Plan, milliseconds: float) -> None:
@@ -136,12 +138,12 @@ def _log_decisions(plan: Plan, milliseconds: float) -> None:
         log.debug("goes to node %s", bind.node, extra=about)
     for eviction in plan.evictions:
         about = {"uid": eviction.task.uid, "object": f"pods {eviction.task}", "verdict": "evict", **cycle}
-        log.debug("leaves for PodGroup %s", eviction.beneficiary, extra=about)
+        log.debug("leaves for %s", eviction.title, extra=about)
     for status in plan.statuses:
         if status.phase is not status.before:
             group = f"podgroups.{status.key.group} {status.key}"
             about = {"uid": status.uid, "object": group, "verdict": status.phase.value, **cycle}
-            log.debug("was %s", status.before.value, extra=about)
+            log.debug("%s was %s", status.title, status.before.value, extra=about)
 
 
 def _share(share: QueueShare) -> dict[str, Any]:

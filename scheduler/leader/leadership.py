@@ -23,8 +23,9 @@ from muster.ledger.auditor import Auditor
 from muster.ledger.controller import LedgerController
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.ledger.windows import QuotaWindows
-from muster.model import kinds, names
+from muster.model import grouping, kinds, names
 from muster.model.objects import Object, Pod, PodGroup, QuotaLedger
+from muster.model.text import counted
 from scheduler.controllers.autoscaler import AutoscalerObserver
 from scheduler.controllers.namespace_labels import NamespaceLabelController
 from scheduler.controllers.ownerrules import OwnerRulesController
@@ -243,7 +244,9 @@ class Leadership:
                 self._metrics.unbound.inc()
             case ReservationRefused(key, reason):
                 if (group := self._state.cluster.find_group(key)) is not None:
-                    self._report.refused(key, group.metadata.uid, reason)
+                    owner = grouping.owner_of(group.metadata)
+                    title = grouping.title(key.namespace, key.name, owner)
+                    self._report.refused(key, group.metadata.uid, title, reason)
                 loop = asyncio.get_running_loop()
                 loop.call_later(self._retries.pause(key), self.handle, ReservationRetryDue(key))
             case StatusStored(key, _):
@@ -355,7 +358,7 @@ class Leadership:
         """Leave out the groups of which a pod or a node has gone since the snapshot: a gang is bound whole."""
         gone = {bind.group for bind in plan.binds if not self._state.cluster.takes(bind)}
         for key in gone:
-            log.info("PodGroup %s changed while it was placed, and is placed again", key)
+            log.info("%s changed while it was placed, and is placed again", plan.groups[key].title)
         return replace(plan, binds=tuple(bind for bind in plan.binds if bind.group not in gone))
 
     def _perform(self, plan: Plan, now: datetime) -> float:
@@ -364,7 +367,9 @@ class Leadership:
         # What the ledger has yet to agree to, nothing is built on.
         self.handle(PlanDecided(plan, now.timestamp(), tuple(each for each in taken if not each.reserves)))
         for key, count in self._tally.in_vain(plan).items():
-            log.warning("%d evictions for PodGroup %s were in vain", count, key)
+            status = plan.groups.get(key)
+            whom = status.title if status is not None else f"PodGroup {key}, which is gone,"
+            log.warning("%s for %s came to nothing", counted(count, "eviction"), whom)
             self._metrics.in_vain.inc(count)
         self._binder.start(plan.binds)
         self._evictor.start(plan.evictions)

@@ -95,7 +95,7 @@ class StatusWriter:
             )
         except (errors.NotFoundError, errors.ConflictError) as error:
             self._reserving.discard(key)
-            log.info("the status of PodGroup %s isn't written: %s", key, error)
+            log.info("the status of %s isn't written: %s", status.title, error)
         except errors.ForbiddenError as error:
             if not status.reserves:
                 self._due.setdefault(key, status)

@@ -87,6 +87,11 @@ class GroupStatus(Struct, frozen=True):
         return grouping.called(self.key.name, self.owner)
 
     @property
+    def title(self) -> str:
+        """What everybody knows it by: ``Job ns/train``, or ``PodGroup ns/g`` where they named it."""
+        return grouping.title(self.key.namespace, self.key.name, self.owner)
+
+    @property
     def moves(self) -> bool:
         """Whether the group goes on by it, to another phase or by what it holds."""
         return self.phase is not self.before or self.holding != self.held_before

@@ -297,9 +297,12 @@ class Build:
         return self
 
     def group(self, name: str, minimum: int = 1, *, phase: str = "Inqueue", **spec: Any) -> Build:
-        """A group; ``age`` in seconds, none for one that doesn't say when it was made."""
+        """A group; ``age`` in seconds, none for one that doesn't say when it was made; ``owner``: the Job it was generated for."""
         self._uid += 1
-        meta = {"name": name, "namespace": "ns", "uid": f"group-{self._uid:06}"}
+        meta: dict[str, Any] = {"name": name, "namespace": "ns", "uid": f"group-{self._uid:06}"}
+        if owner := spec.pop("owner", ""):
+            uid = name.removeprefix("podgroup-")
+            meta["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": uid}]
         if (age := spec.pop("age", None)) is not None:
             meta["creationTimestamp"] = (START - timedelta(seconds=age)).isoformat()
         body = {"metadata": meta, "spec": {"minMember": minimum, **spec}, "status": {"phase": phase}}

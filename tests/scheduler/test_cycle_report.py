@@ -51,9 +51,22 @@ def test_a_group_that_must_wait_is_one_line_however_many_cycles_say_so(build: An
     for second in range(5):
         tell(second)
     (refused,) = lines(logging.INFO)
-    assert refused.getMessage() == "not now: 3 pods need 3 cpu; 2 cpu are free in the cluster: short by 1 cpu"
+    assert (
+        refused.getMessage() == "PodGroup ns/g waits: 3 pods need 3 cpu; 2 cpu are free in the cluster: short by 1 cpu"
+    )
     assert (refused.object, refused.verdict) == ("podgroups.scheduling.volcano.sh ns/g", "waiting")
     assert (refused.uid, refused.stage) == ("group-000001", "enqueue")
+
+
+def test_a_generated_group_is_called_by_its_workload(build: Any, tell: Any, lines: Any) -> None:
+    build.node("a", "1").gang("podgroup-u1", 2, 2, phase="Pending", owner="train")
+    build.gang("podgroup-u2", 1, 1, phase="Pending", owner="small")
+    tell()
+    (refused,) = lines(logging.INFO)
+    assert refused.getMessage() == "Job ns/train waits: 2 pods need 2 cpu; 1 cpu is free in the cluster: short by 1 cpu"
+    (entered,) = (record for record in lines(logging.DEBUG) if record.verdict == "Inqueue")
+    assert entered.getMessage() == "Job ns/small was Pending"
+    assert not [record for record in lines(logging.DEBUG) if "podgroup-" in record.getMessage()]
 
 
 def test_of_many_that_begin_to_wait_at_once_a_few_have_lines_and_the_others_are_counted(
@@ -65,7 +78,7 @@ def test_of_many_that_begin_to_wait_at_once_a_few_have_lines_and_the_others_are_
     tell(1)
     *some, last = lines(logging.INFO)
     assert len(some) == 20
-    assert last.getMessage().startswith("not now: so it is with 30 more of this cycle; ")
+    assert last.getMessage().startswith("30 more PodGroups wait since this cycle; ")
     told = [record for record in lines(logging.DEBUG) if getattr(record, "verdict", "") == "waiting"]
     assert len({record.object for record in (*some, *told)}) == len(some) + len(told) == 50
 
@@ -87,8 +100,9 @@ def test_the_ledgers_no_is_told_once(build: Any, teller: CycleReport, tell: Any,
     before = len(lines(logging.INFO))
     key = GroupKey("scheduling.volcano.sh", "ns", "g")
     for _ in range(3):
-        teller.refused(key, "group-000001", "quota team is short by 1 cpu")
-    assert [record.getMessage() for record in lines(logging.INFO)[before:]] == ["not now: quota team is short by 1 cpu"]
+        teller.refused(key, "group-000001", "Job ns/train", "quota team is short by 1 cpu")
+    said = "Job ns/train waits: quota team is short by 1 cpu"
+    assert [record.getMessage() for record in lines(logging.INFO)[before:]] == [said]
 
 
 def test_waiting_is_measured_by_stage(build: Any, metrics: SchedulerMetrics, tell: Any) -> None:
