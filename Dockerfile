@@ -6,11 +6,12 @@ ARG BASE=python:3.11.13-slim-bookworm
 
 FROM ${BASE} AS build
 WORKDIR /sources
-COPY requirements/build.txt requirements/runtime.txt requirements/
-# Wheels alone, so that no compiler is asked for; each by its hash. The result has no pip.
+COPY requirements/build.txt requirements/image.txt requirements/
+# Wheels alone, so that no compiler is asked for; each by its hash. The result has no pip, and not the package kubernetes,
+# which no program of the chart imports.
 RUN python -m venv /opt/build && python -m venv --without-pip /opt/muster \
  && /opt/build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements/build.txt \
- && /opt/build/bin/pip --python /opt/muster/bin/python install --no-cache-dir --only-binary :all: --require-hashes -r requirements/runtime.txt
+ && /opt/build/bin/pip --python /opt/muster/bin/python install --no-cache-dir --only-binary :all: --require-hashes -r requirements/image.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY muster/ muster/
 COPY webhooks/ webhooks/

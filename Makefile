@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all test-interpreters soak siege lint format controlplane manifests image kind clean
+.PHONY: help demo test test-fast test-all test-interpreters soak siege lint format controlplane manifests image kind node test-node clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -34,8 +34,8 @@ demo: $(RUNS)  ## Play the story of the README on an embedded control plane
 	@$(BIN)/muster demo
 
 # What everybody's loop leaves out and CI doesn't: the sandbox's own proof, whole installations, all hostile objects at once,
-# and the load and the faults of `make soak`.
-CI_ALONE := tests/sandbox tests/differential tests/deploy/test_installation.py tests/hostile/test_gate.py
+# real nodes (which `make test-node` has), and the load and the faults of `make soak`.
+CI_ALONE := tests/sandbox tests/differential tests/deploy/test_installation.py tests/hostile/test_gate.py tests/node
 LOOP := -n $(WORKERS) --dist loadgroup $(CI_ALONE:%=--ignore=%)
 
 test: .venv/.installed lint controlplane  ## Lint, types, import contracts, and the tests, also on a real kube-apiserver
@@ -92,6 +92,14 @@ ENGINE ?= docker
 image:  ## Build the image (IMAGE=…, ENGINE=podman)
 	@$(ENGINE) info > /dev/null 2>&1 || { echo "make image: no container engine ($(ENGINE)) answers here; start one, or name another with ENGINE=…"; exit 1; }
 	$(ENGINE) build --build-arg REVISION="$$(git describe --always --dirty)" --tag $(IMAGE) .
+
+NODES ?= 2
+node: .venv/.installed  ## A real cluster in namespaces of this machine, with the image and the chart in it, until Ctrl-C (needs root)
+	@PYTHONPATH=tests/controlplane:tests/node $(BIN)/python tests/node/up.py $(NODES)
+
+test-node: .venv/.installed  ## What only real nodes show: the image, its user and limits, real containers, upgrade, drain (needs root)
+	@PYTHONPATH=tests/controlplane:tests/node $(BIN)/python tests/node/up.py --check
+	$(BIN)/pytest -n 0 tests/node
 
 kind:  ## Make a cluster with kind, install the chart there, play the story
 	@IMAGE=$(IMAGE) ENGINE=$(ENGINE) deploy/kind/up.sh

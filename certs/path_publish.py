@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from certs import path_probe, path_secret, paths, replicas, stored
+from certs import mounts, path_probe, path_secret, paths, replicas, stored
 from certs.path_probe import PathProbe, PathProber
 from certs.path_secret import PathTarget
 from certs.paths import PathAction, PathState, PathStep, PathWaits, Segments
@@ -203,6 +203,7 @@ class PathRotator:
     async def _store(self, segments: Segments, version: str) -> None:
         changed = path_secret.manifest(segments, version)
         await self._client.patch(kinds.SECRETS, path_secret.PATH, changed, self._namespace)
+        await mounts.refresh(self._client, self._clock, self._namespace)
 
     async def _probed(self, seen: PathObservation, segment: str) -> dict[str, PathProbe] | None:
         entries = [each for target in seen.targets for each in target.entries]

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from certs import authority, bundle, observation, replicas, rotation, stored, targets
+from certs import authority, bundle, mounts, observation, replicas, rotation, stored, targets
 from certs.bundle import KeyPair
 from certs.observation import Observation, RefusedError
 from certs.replicas import Prober, ProbeResult
@@ -264,6 +264,7 @@ class Rotator:
             await self._client.patch(kinds.SECRETS, stored.TLS, manifest, self.target.namespace)
         else:
             await self._create(manifest)
+        await mounts.refresh(self._client, self._clock, self.target.namespace)
 
     async def _create(self, manifest: dict[str, Any]) -> None:
         try:

@@ -24,6 +24,10 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its token and the cluster's certificate."""
 
 _TOKEN_FRESH: Final = 60.0  # seconds; token files are rotated in place by whoever put them there
+_NO_PROVIDERS: Final = (
+    "a user in kubeconfig {} has an auth-provider, which takes the Python package kubernetes: it isn't installed here; "
+    "use an exec plugin instead, as kubectl does since 1.26"
+)
 _PARTS: Final = {"clusters": "cluster", "users": "user", "contexts": "context"}
 
 
@@ -279,8 +283,10 @@ async def _authorization_of(user: _Entry, paths: str) -> str:
     if "auth-provider" in value:
         # Of the old kind, before plugins: the kubernetes package knows how to get a token from them. Importing it
         # takes a third of a second, which nobody else has to wait for.
-        from muster.kube import authproviders
-
+        try:
+            from muster.kube import authproviders
+        except ModuleNotFoundError as error:
+            raise ConfigError(_NO_PROVIDERS.format(paths)) from error
         return _bearer(await authproviders.token(value["auth-provider"], user.folder, paths), paths)
     if value.get("tokenFile"):
         # The file is the newer of the two.

@@ -1,7 +1,8 @@
 """Get the binaries of the real control plane: find them, or build them with Go from module proxies.
 
 Looks in $KUBEBUILDER_ASSETS, then in the cache, and builds what is missing there. Says what it does and how long it
-will take; a second run does nothing. Standard library only: it runs before anything is installed.
+will take; a second run does nothing. Standard library only: it runs before anything is installed. With the argument
+`node`, what a node runs is built, too: kubelet, kube-proxy and kube-scheduler of the same version.
 
 Exit status: 0 all there; 3 Go is missing; 1 a build failed.
 """
@@ -41,6 +42,10 @@ BINARIES = (
     Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm", "-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.1", 2.5),
     Binary("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", minutes=1.5),
 )
+OF_A_NODE = tuple(
+    Binary(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_FLAGS, minutes)
+    for name, minutes in (("kubelet", 2), ("kube-proxy", 1), ("kube-scheduler", 1))
+)
 
 
 def cache() -> Path:
@@ -71,9 +76,10 @@ def _build(binary: Binary) -> bool:
     return built.returncode == 0
 
 
-def main() -> int:
+def main(*parts: str) -> int:
     """Build what is missing."""
-    missing = [binary for binary in BINARIES if find(binary.name) is None]
+    wanted = BINARIES + (OF_A_NODE if "node" in parts else ())
+    missing = [binary for binary in wanted if find(binary.name) is None]
     if not missing:
         print(f"control plane {VERSION}: all binaries are there ({find('kube-apiserver')})")
         return 0
@@ -96,4 +102,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

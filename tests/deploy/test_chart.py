@@ -285,7 +285,10 @@ def test_nothing_runs_with_more_than_it_needs(render, component):
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
+        "runAsGroup": 65532,
     }
+    assert {"name": "tmp", "mountPath": "/tmp"} in container["volumeMounts"]
+    assert {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}} in pod["volumes"]
     assert container["resources"]["limits"]["memory"]
     assert pod["serviceAccountName"] == f"muster-{component}"
 

@@ -6,11 +6,16 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
+from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 
 import image as images
 import pytest
 from click.testing import CliRunner
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from muster import __version__
 from muster.cli import main
@@ -55,13 +60,38 @@ def test_whatever_is_installed_has_a_hash_or_is_our_own_wheel():
         assert pinned or "--no-deps --no-index /wheels/muster_scheduler-*.whl" in each
 
 
-@pytest.mark.parametrize("name", ["build", "runtime"])
+@pytest.mark.parametrize("name", ["build", "image", "runtime"])
 def test_all_that_is_pinned_has_hashes_and_no_address(name):
     text = (images.ROOT / "requirements" / f"{name}.txt").read_text()
     for each in re.split(r"\n(?=\S)", text.strip()):
         assert re.match(r"[a-z0-9-]+==[^ ]+ .*\\\n", each + "\n"), each
         assert "--hash=sha256:" in each
     assert "://" not in text
+
+
+def pinned(name: str) -> set[str]:
+    return set(re.split(r"\n(?=\S)", (images.ROOT / "requirements" / f"{name}.txt").read_text().strip()))
+
+
+def required(names: Iterable[str]) -> set[str]:
+    """Return these distributions and all that they need here."""
+    found: set[str] = set()
+    todo = list(names)
+    while todo:
+        requirement = Requirement(todo.pop())
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            name = canonicalize_name(requirement.name)
+            todo += [] if name in found else metadata.requires(name) or []
+            found.add(name)
+    return found
+
+
+def test_what_the_image_pins_is_what_runs_it_without_the_package_that_no_program_of_the_chart_imports():
+    direct = tomllib.loads((images.ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    programs = [each for each in direct if not each.startswith("kubernetes")]
+    assert len(programs) == len(direct) - 1
+    assert pinned("image") < pinned("runtime")
+    assert {each.partition("==")[0] for each in pinned("image")} == required(programs)
 
 
 def test_what_is_copied_is_there_and_let_through():

@@ -339,6 +339,16 @@ async def test_users_from_before_plugins_are_asked_for_their_token_or_refused(wr
     await refused(write({"auth-provider": {"name": "azure"}}), "auth-provider 'azure' .* isn't supported; use an exec")
 
 
+async def test_without_the_package_that_knows_providers_their_users_are_told(write, monkeypatch):
+    monkeypatch.delitem(sys.modules, "muster.kube.authproviders", raising=False)
+    monkeypatch.setitem(sys.modules, "kubernetes.aio.client", None)
+    with monkeypatch.context() as patched:
+        patched.delattr("muster.kube.authproviders", raising=False)
+        await refused(
+            write(oidc()), "auth-provider, which takes the Python package kubernetes: it isn't installed here"
+        )
+
+
 @pytest.mark.processes
 async def test_the_kubernetes_package_is_not_imported_for_those_who_need_it_not(write):
     code = "import asyncio, sys; from muster.kube import auth; asyncio.run(auth.load(sys.argv[1])); print(*sys.modules)"

@@ -174,6 +174,7 @@ FORBIDDEN: tuple[tuple[Kind[Any], Any, Mapping[str, Any]], ...] = (
     ),
     (kinds.PODS, {"spec": {"containers": [{"name": "main", "image": "mine"}]}}, {"content_type": STRATEGIC_PATCH}),
     (kinds.PODS, {"spec": {"activeDeadlineSeconds": 1}}, {}),
+    (kinds.PODS, {"metadata": {"annotations": {names.VOLUMES_WRITTEN: "now"}}}, {}),
     (kinds.PODS, _condition("Ready"), _STATUS),
     (kinds.PODS, {"status": {"phase": "Failed"}}, _STATUS),
     (kinds.PODS, {"metadata": {"labels": {"more": "yes"}}}, _STATUS),
@@ -260,3 +261,17 @@ async def test_muster_s_accounts_change_what_they_need_and_nothing_else(guarded:
     for kind in guarded.names:
         space = guarded.namespace if kind.namespaced else ""
         await guarded.plane.client.patch(kind, guarded.names[kind], _META_CHANGES[1], space)
+
+
+async def test_who_keeps_the_certificates_annotates_webhook_servers_and_changes_no_other_pod(guarded: Guarded) -> None:
+    certs = await guarded.plane.acting_as(ACCOUNT.replace("scheduler", "certs"))
+    server = {"app.kubernetes.io/part-of": "muster", "app.kubernetes.io/component": "webhook"}
+    name, space = guarded.plane.unique("server"), guarded.namespace
+    await guarded.plane.create(kinds.PODS, {"metadata": {"name": name, "labels": server}, "spec": _pods()}, space)
+    written = {"metadata": {"annotations": {names.VOLUMES_WRITTEN: "now"}}}
+    await certs.patch(kinds.PODS, name, written, space)
+    for change in (_META, _META_CHANGES[1], _META_CHANGES[4]):
+        with pytest.raises(errors.ForbiddenError, match="Muster's accounts"):
+            await certs.patch(kinds.PODS, name, change, space)
+    with pytest.raises(errors.ForbiddenError, match="muster-certs changes pods of the webhook servers only"):
+        await certs.patch(kinds.PODS, guarded.names[kinds.PODS], written, space)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from muster.sandbox.core import status
 from muster.sandbox.core.builtins import BUILTIN
 from muster.sandbox.core.registry import Registry, Resource
 from muster.sandbox.openapi import models, openapi
@@ -123,3 +125,9 @@ def test_events_of_two_groups_are_two_kinds() -> None:
     assert models.model_name("", "v1", "Event") == "CoreV1Event"
     assert models.model_name("events.k8s.io", "v1", "Event") == "EventsV1Event"
     assert models.model_name("e.com", "v1", "Cart") is None
+
+
+def test_without_the_package_of_the_models_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    with pytest.raises(status.StatusError, match="where the Python package kubernetes isn't installed: not supported"):
+        read(Registry(BUILTIN), "/openapi/v3/apis/batch/v1")

@@ -10,6 +10,8 @@ import re
 from functools import cache
 from typing import Any, Final
 
+from muster.sandbox.core.status import unsupported
+
 Json = dict[str, Any]
 
 PREFIX: Final = "#/components/schemas/"
@@ -106,6 +108,9 @@ def _described(source: Any) -> str:
 
 
 def _model(name: str) -> Any:
-    from kubernetes import client
-
+    try:
+        from kubernetes import client
+    except ModuleNotFoundError as error:
+        # The image of the chart's programs is without it.
+        raise unsupported("schemas of built-in kinds, where the Python package kubernetes isn't installed") from error
     return getattr(client, name, None)

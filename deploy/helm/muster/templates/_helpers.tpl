@@ -79,6 +79,18 @@ securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
+  # A kubelet takes the user alone from the image; without this, processes run in group 0.
+  runAsGroup: 65532
+{{- end }}
+
+{{/* The one place that programs may write to. */}}
+{{- define "muster.tmp.mount" -}}
+- {name: tmp, mountPath: /tmp}
+{{- end }}
+
+{{- define "muster.tmp.volume" -}}
+- name: tmp
+  emptyDir: {sizeLimit: 64Mi}
 {{- end }}
 
 {{/* Alive: the loop turns. Ready: as the program says of itself. A start may take a minute, and two more until there is a certificate. */}}
