@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 
 import msgspec
+from operated import PYTORCHJOBS, operator, pod_of, pytorchjob
 from workloads import deployment, group, job, unschedulable
 
 from muster.kube.transport import Request
@@ -64,6 +65,50 @@ async def test_a_job_that_waits_says_what_it_lacks_once_and_names_its_group(worl
     assert sorted(reason for reason, _ in await events(world, "large", "Job")) == ["Held", "PodGroupCreated"]
 
 
+async def owner_column(world):
+    """Return the column OWNER of the table of PodGroups, by name."""
+    answer = await world.client.send(Request("GET", kinds.PODGROUPS.path(world.namespace), accept=TABLE))
+    table = msgspec.json.decode(answer.body)
+    place = [each["name"] for each in table["columnDefinitions"]].index("Owner")
+    return {row["cells"][0]: row["cells"][place] for row in table["rows"]}
+
+
+async def test_a_stateful_set_is_told_of_like_a_job_and_is_not_written_to(world):
+    await world.node("1")
+    await world.work()
+    spec = deployment("db", 2)["spec"]
+    del spec["strategy"]
+    stateful = {**spec, "serviceName": "db", "podManagementPolicy": "Parallel"}
+    made = await world.client.create(
+        kinds.STATEFULSETS, {"metadata": {"name": "db"}, "spec": stateful}, world.namespace
+    )
+    created, held = await told(world, "db", "StatefulSet", "PodGroupCreated", "Held")
+    assert created == "Its PodGroup is in queue default and needs 2 pods to start"
+    assert held.startswith("Waits in queue default: 2 pods need 2 cpu; ")
+    await world.node("1")
+    await told(world, "db", "StatefulSet", "Started")
+    assert (await owner_column(world))[f"podgroup-{made.metadata.uid}"] == "StatefulSet db"
+    now = await world.client.get(kinds.STATEFULSETS, "db", world.namespace)
+    assert now.metadata.annotation(names.JOB_GROUP) == ""
+
+
+async def test_an_operators_object_is_told_of_like_a_job_and_is_not_written_to(world):
+    await world.node("2")
+    await operator(world, PYTORCHJOBS)
+    await world.work()
+    made = await world.client.create(PYTORCHJOBS, pytorchjob("train", 1), world.namespace)
+    for role, cpu in (("master-0", "2"), ("worker-0", "1")):
+        await world.client.create(kinds.PODS, pod_of(made, PYTORCHJOBS, f"train-{role}", cpu), world.namespace)
+    created, held = await told(world, "train", "PyTorchJob", "PodGroupCreated", "Held")
+    assert created == "Its PodGroup is in queue default and needs 2 pods to start"
+    assert held.startswith("Waits in queue default: 2 pods need 3 cpu; ")
+    await world.node("2")
+    await told(world, "train", "PyTorchJob", "Started")
+    assert (await owner_column(world))[f"podgroup-{made.metadata.uid}"] == "PyTorchJob train"
+    now = await world.client.get(PYTORCHJOBS, "train", world.namespace)
+    assert now.metadata.annotation(names.JOB_GROUP) == ""
+
+
 async def test_pods_that_wait_say_the_sentence_of_their_group_and_not_once_a_cycle(world):
     node = await world.node("1")
     await world.work()
@@ -109,11 +154,7 @@ async def test_the_table_of_podgroups_has_the_owner_of_each(world):
     await world.create(job("train", 2), group("mine", minMember=1))
     made = await world.job("train")
     await world.phase(f"podgroup-{made.metadata.uid}", "Running")
-    path = kinds.PODGROUPS.path(world.namespace)
-    answer = await world.client.send(Request("GET", path, accept=TABLE))
-    table = msgspec.json.decode(answer.body)
-    columns = [each["name"] for each in table["columnDefinitions"]]
-    shown = {row["cells"][0]: row["cells"][columns.index("Owner")] for row in table["rows"]}
+    shown = await owner_column(world)
     assert shown[f"podgroup-{made.metadata.uid}"] == "Job train"
     assert shown["mine"] in {None, ""}
 
