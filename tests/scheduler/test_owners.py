@@ -284,6 +284,21 @@ async def test_jobs_of_a_workflow_are_grouped_as_the_rules_say(world, text, chos
     assert noted == ({""} if chosen == "Pod" else set(owners))
 
 
+async def test_what_a_trainjob_says_reaches_the_groups_of_its_jobs(world):
+    await world.node("8")
+    await world.plane.create(kinds.QUEUES, {"metadata": {"name": (queue := world.plane.unique("research"))}})
+    trainjobs = await custom(world, "trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs")
+    jobsets = await custom(world, "jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+    said = {names.QUEUE_NAME_KEYS[0]: queue, names.GROUP_MIN_MEMBER: "2"}
+    train = await world.client.create(trainjobs, {"metadata": {"name": "train", "annotations": said}}, world.namespace)
+    below = await made(world, jobsets, "train", train)
+    await world.work()
+    await world.create(job("train-node-0", 2, reference(below)))
+    one = await world.job("train-node-0")
+    running = await world.phase(f"podgroup-{one.metadata.uid}", "Running")
+    assert (running.spec.queue, running.spec.min_member) == (queue, 2)
+
+
 async def test_rules_change_while_running_and_a_mistake_in_them_changes_nothing(world):
     await world.node("8")
     workflows = await custom(world, "argoproj.io", "v1alpha1", "Workflow", "workflows")

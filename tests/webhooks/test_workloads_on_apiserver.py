@@ -243,6 +243,38 @@ async def test_an_operator_goes_on_with_its_objects_while_their_queue_is_closed_
         await plane.until(kind, "web", namespace, holds=lambda found: found is None)
 
 
+async def test_gangs_of_cronjobs_and_operators_get_muster_s_scheduler_where_the_namespace_says_so(
+    cluster: Cluster,
+) -> None:
+    client, kind = cluster.plane.client, next(each.kind for each in OPERATORS if each.kind.name == "PyTorchJob")
+    await without(cluster, kind)
+    await cluster.plane.create(kinds.CRDS, schemaless(kind))
+    await client.patch(kinds.NAMESPACES, cluster.namespace, {"metadata": {"labels": {names.DEFAULT_SCHEDULER: "true"}}})
+    plain = {"spec": _unscheduled(pods())}
+    metadata = {"name": "web", "annotations": {QUEUE: cluster.queue, MEMBERS: "1"}}
+    operated = {"metadata": metadata, "spec": {"pytorchReplicaSpecs": {"Worker": {"template": plain}}}}
+    nightly = {
+        "metadata": metadata,
+        "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": plain}}},
+    }
+    async with asyncio.timeout(PATIENCE):
+        for each, one in ((kind, operated), (CRONJOB.kind, nightly)):
+            while "schedulerName': 'muster'" not in str(await _tried(cluster, each, one)):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    # Of others nothing is changed.
+    del operated["metadata"]["annotations"]
+    assert "muster'" not in str(await _tried(cluster, kind, operated))
+    assert "muster'" not in str(await _tried(cluster, CRONJOB.kind, nightly))
+
+
+async def _tried(cluster: Cluster, kind: Kind[Any], one: Any) -> Any:
+    """Return the spec that would be stored; None of a kind that isn't served yet."""
+    try:
+        return (await cluster.plane.client.create(kind, one, cluster.namespace, dry_run=True)).spec
+    except NotFoundError:
+        return None
+
+
 async def without(cluster: Cluster, kind: Kind[Any]) -> None:
     """Delete the CRD of another test of this control plane, which has a schema of its own."""
     name, client = str(kind), cluster.plane.client
