@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-import click
-
+from muster.cli.connect import NotInstalledError, served
 from muster.kube import autoscalers, decoding, errors
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
@@ -23,13 +22,6 @@ _TRIES: Final = 5
 _SCHEDULER: Final = names.SCHEDULER_CONFIGMAP[0]
 """The scheduler's Deployment has the name of its ConfigMap."""
 _PLACES: Final[Mapping[Kind[Any], str]] = {kinds.CONFIGMAPS: names.SYSTEM_NAMESPACE}
-
-
-class NotInstalledError(click.ClickException):
-    """The cluster doesn't serve Muster's kinds."""
-
-    def __init__(self) -> None:
-        super().__init__("this cluster does not have Muster's CRDs: run `muster install`")
 
 
 async def read(client: Client, now: datetime) -> ClusterObjects:
@@ -50,8 +42,8 @@ async def read(client: Client, now: datetime) -> ClusterObjects:
     if home != names.SYSTEM_NAMESPACE:
         unread[:] = [each for each in unread if not each.startswith(f"{kinds.CONFIGMAPS} ")]
         objects[kinds.CONFIGMAPS] = await _listed(client, kinds.CONFIGMAPS, unread, closed, home) or ()
-    served = any(items is not None for kind, items in zip(KINDS, found, strict=True) if kind in kinds.LEGACY_PODGROUPS)
-    return ClusterObjects(now, objects, tuple(unread), served, autoscaler, frozenset(closed), home)
+    legacy = any(items is not None for kind, items in zip(KINDS, found, strict=True) if kind in kinds.LEGACY_PODGROUPS)
+    return ClusterObjects(now, objects, tuple(unread), legacy, autoscaler, frozenset(closed), home)
 
 
 async def _installed_in(client: Client, objects: Mapping[Kind[Any], tuple[Any, ...]]) -> str:
@@ -107,6 +99,11 @@ async def _listed(
     except errors.ForbiddenError as error:
         if kind in NEEDED:
             raise
+        # API servers deny permission before they say that they don't serve a group.
+        if kind in kinds.LEGACY_PODGROUPS and kind not in await served(
+            client, (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
+        ):
+            return None
         unread.append(f"{kind.plural} are left out, no permission to list them: {error}")
         return ()
     page = decoding.page(kind, answer.body)

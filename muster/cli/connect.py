@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
@@ -17,15 +18,21 @@ from muster.kube.client import Client
 if TYPE_CHECKING:
     from muster.kube.settings import Overrides
     from muster.kube.transport import Request, Response, Transport
+    from muster.model.kinds import Kind
+    from muster.model.objects import Object
 
 _NOT_SERVED: Final = ("could not find the requested resource", "404 page not found")
 """What an API server answers about a group of which it serves no such resource, and about one that it doesn't know."""
+_MISSING: Final = "this cluster does not have Muster's CRDs: run `muster install`"
+_REQUESTS: Final = 6
+"""The level of ``-v`` from which kubectl prints requests."""
 _NO_LIMIT: Final = 86_400.0
 _WARNING: Final = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\(.)")
 _UNESCAPED: Final = r"\1"
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S", bound="Object")
 
 
 class CommandError(click.ClickException):
@@ -34,6 +41,13 @@ class CommandError(click.ClickException):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.exit_code = status  # type: ignore[misc] # click's own exceptions have it on the class only
+
+
+class NotInstalledError(click.ClickException):
+    """The cluster doesn't serve Muster's kinds."""
+
+    def __init__(self) -> None:
+        super().__init__(_MISSING)
 
 
 @asynccontextmanager
@@ -55,7 +69,8 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
     within = _timeout(flags["--request-timeout"]) if "--request-timeout" in flags else TIMEOUT
     async with HttpTransport(endpoint) as transport:
         try:
-            yield Client(WarningTransport(transport), within=within)
+            told = RequestLog(transport) if flags.get("--v", 0) >= _REQUESTS else transport
+            yield Client(WarningTransport(told), within=within)
         except errors.UnauthorizedError as error:
             text = f"the API server doesn't accept the credentials of {endpoint.identity}: {error}"
             raise errors.ConfigError(text) from error
@@ -80,6 +95,7 @@ def _overrides(flags: dict[str, Any]) -> Overrides:
         token=flags.get("--token", ""),
         authority=flags.get("--certificate-authority", ""),
         insecure=flags.get("--insecure-skip-tls-verify", False),
+        server_name=flags.get("--tls-server-name", ""),
         impersonate=flags.get("--as", ""),
         groups=tuple(flags.get("--as-group", ())),
     )
@@ -94,6 +110,30 @@ def _timeout(text: str) -> float:
     except (ValueError, OverflowError) as error:
         raise click.UsageError(f"--request-timeout {text!r} is no time like 30s, 1m30s or 10") from error
     return seconds or _NO_LIMIT
+
+
+class RequestLog:
+    """Passes requests on, and prints a line for each on stderr, as ``-v=6`` has kubectl do."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        """Send a request; print it with the status of its answer and the time that it took."""
+        began = time.monotonic()
+        response = await self._inner.request(request, within=within)
+        self._tell(request, f"{response.status} in {(time.monotonic() - began) * 1000:.0f} milliseconds")
+        return response
+
+    def watch(self, request: Request, *, idle: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Pass a watch on; print it."""
+        self._tell(request, "watching")
+        return self._inner.watch(request, idle=idle)
+
+    @staticmethod
+    def _tell(request: Request, text: str) -> None:
+        query = "&".join(f"{key}={value}" for key, value in request.query.items())
+        click.echo(f"{request.method} {request.path}{'?' if query else ''}{query} {text}", err=True)
 
 
 class WarningTransport:
@@ -127,6 +167,31 @@ def namespace_of(given: str | None, kubeconfig: str | None, context: str | None)
 
     flags = _flags()
     return given or auth.namespace(kubeconfig or flags.get("--kubeconfig"), context or flags.get("--context"))
+
+
+async def served(client: Client, wanted: Sequence[Kind[S]]) -> tuple[Kind[S], ...]:
+    """Return those of ``wanted`` whose group discovery shows; to those who may not see that, the first alone.
+
+    API servers deny permission before they say that they don't serve a group.
+
+    Raises:
+        NotInstalledError: the first of them isn't served.
+        KubeError: discovery can't be read.
+    """
+    import msgspec
+
+    from muster.kube.transport import Request
+
+    try:
+        answer = await client.send(Request("GET", "/apis"))
+    except errors.ForbiddenError:
+        return tuple(wanted[:1])  # whether it is served, the answer about its objects says
+    groups = msgspec.json.decode(answer.body).get("groups") or ()
+    shown = {each["name"] for each in groups}
+    found = tuple(each for each in wanted if each.group in shown)
+    if wanted[0] not in found:
+        raise NotInstalledError
+    return found
 
 
 def runs(command: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
@@ -166,7 +231,7 @@ def explained(error: Exception) -> str:
     """Say in one line what went wrong and what to do, for an error from the client or the system."""
     text = " ".join(str(error).split())
     if isinstance(error, errors.NotFoundError) and any(each in text for each in _NOT_SERVED):
-        return f"this cluster does not have Muster's CRDs: run `muster install` ({text})"
+        return f"{_MISSING} ({text})"
     if isinstance(error, errors.ForbiddenError) and not text.startswith("admission webhook"):
         return f"the cluster denies permission: {text}"
     if isinstance(error, errors.UnreachableError):

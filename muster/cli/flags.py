@@ -5,6 +5,7 @@ They are kept in the context's ``meta``, which groups and commands share, so tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,6 +13,10 @@ import click
 
 CLUSTER_FLAGS: Final = "muster.cluster_flags"
 """Where a context's ``meta`` keeps kubectl's global flags, by their names."""
+
+_SHOWN: Final = ("--kubeconfig", "--context", "--namespace")
+"""Flags that are options of commands, too; their help shows them."""
+_SHORT: Final = re.compile(r"(?s)^(-[A-Za-z])=(.+)$")
 
 
 def with_flags(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,12 +33,28 @@ class ClusterGroup(click.Group):
         """Return its options, and the flags."""
         return [*super().get_params(ctx), *_group_flags()]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse a command line, in which ``-o=json`` means ``-o json``, as for kubectl."""
+        end = args.index("--") if "--" in args else len(args)
+        plain = [_SHORT.sub(r"\1\2", each) for each in args[:end]]
+        return super().parse_args(ctx, plain + args[end:])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; what was said before its name of options that its help shows goes before its own."""
+        name, command, rest = super().resolve_command(ctx, args)
+        known = {option for each in (command.params if command is not None else ()) for option in each.opts}
+        given = ctx.meta.get(CLUSTER_FLAGS, {})
+        return name, command, [*(f"{flag}={given[flag]}" for flag in _SHOWN if flag in given and flag in known), *rest]
+
 
 def _group_flags() -> list[click.Parameter]:
     def nothing() -> None:
         """Carry the options."""
 
-    flags = (_global_flag("--kubeconfig", metavar="FILE"), _global_flag("--context", metavar="NAME"), *_global_flags())
+    shown = (_global_flag("--kubeconfig"), _global_flag("--context"), _global_flag("-n", "--namespace"))
+    flags = (*shown, *_global_flags())
     for flag in flags:
         nothing = flag(nothing)
     return click.command()(nothing).params
@@ -47,9 +68,11 @@ def _global_flags() -> tuple[Callable[..., Any], ...]:
         _global_flag("--token", metavar="TOKEN"),
         _global_flag("--certificate-authority", metavar="FILE"),
         _global_flag("--insecure-skip-tls-verify", is_flag=True),
+        _global_flag("--tls-server-name", metavar="NAME"),
         _global_flag("--as", metavar="USER"),
         _global_flag("--as-group", metavar="GROUP", multiple=True),
         _global_flag("--request-timeout", metavar="TIME"),
+        _global_flag("-v", "--v", type=click.IntRange(0), metavar="LEVEL"),
     )
 
 

@@ -95,7 +95,8 @@ def _version(context: click.Context, _: click.Parameter, asked: bool) -> None:  
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="KUBECONFIG, --kubeconfig and --context choose the cluster, as with kubectl. Its flags --cluster, --user, --server, --token, "
-    "--certificate-authority, --insecure-skip-tls-verify, --as, --as-group and --request-timeout work too, before a command or behind it.",
+    "--certificate-authority, --tls-server-name, --insecure-skip-tls-verify, --as, --as-group, --request-timeout and -v work too, before a "
+    "command or behind it.",
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version and exit."

@@ -38,26 +38,51 @@ def text_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under upper-case headings, as kubectl does; closer together where they would be too wide for 80 columns.
+class Grid:
+    """A table as kubectl prints it: rows under upper-case headings, closer together where they would be too wide for 80 columns.
 
-    Nothing is cut off or broken, however narrow a terminal: what a script reads, and what a person copies, is whole.
+    Nothing is cut off or broken, however narrow a terminal: what a script reads, and what a person copies, is whole. Rows that
+    come later stand under the first ones.
     """
-    from rich.console import Console
-    from rich.table import Table
 
-    cells = [[str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    gap = _GAP if sum(widths) + _GAP * (len(widths) - 1) <= WIDTH else _NARROW_GAP
-    grid = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for column in columns:
-        grid.add_column(column.upper(), no_wrap=True)
-    for row in cells:
-        grid.add_row(*row)
-    console = Console(width=sum(widths) + gap * len(widths), highlight=False, markup=False)
-    with console.capture() as capture:
-        console.print(grid)
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    def __init__(self, heads: Sequence[str], *, headers: bool = True) -> None:
+        self._heads = [each.upper() for each in heads]
+        self._headers = headers
+        self._widths: list[int] = []
+
+    def heads(self, heads: Sequence[str]) -> None:
+        """Have other headings, as they are written here; before the first row."""
+        self._heads = list(heads)
+
+    def write(self, rows: Sequence[Sequence[object]]) -> None:
+        """Print rows; before the first ones the headings."""
+        cells = [[str(cell) for cell in row] for row in rows]
+        if not self._widths:
+            self._widths = self._fitting(cells)
+            if self._headers:
+                click.echo(click.style(self._line(self._heads), bold=True))
+        for row in cells:
+            click.echo(self._line(row))
+
+    def _fitting(self, cells: Sequence[Sequence[str]]) -> list[int]:
+        from rich.cells import cell_len
+
+        shown = [self._heads, *cells] if self._headers else cells
+        widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+        gap = _GAP if sum(widths) + _GAP * (len(widths) - 1) <= WIDTH else _NARROW_GAP
+        return [width + gap for width in widths]
+
+    def _line(self, row: Sequence[str]) -> str:
+        from rich.cells import cell_len
+
+        return "".join(
+            text + " " * (width - cell_len(text)) for text, width in zip(row, self._widths, strict=True)
+        ).rstrip()
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print rows under headings."""
+    Grid(columns).write(rows)
 
 
 def document(value: Any, form: str) -> None:

@@ -20,10 +20,14 @@ the queue commands (`vcctl queue create --name myqueue --weight 10`). [asking.md
 a workload waits, whether a file would be admitted, and when it would start.
 
 - **Cluster**: `--kubeconfig`, `--context` and KUBECONFIG, as with kubectl. Its flags `--cluster`, `--user`, `--server`, `--token`,
-  `--certificate-authority`, `--insecure-skip-tls-verify`, `--as`, `--as-group` and `--request-timeout` work too, before a command or behind it.
+  `--certificate-authority`, `--tls-server-name`, `--insecure-skip-tls-verify`, `--as`, `--as-group`, `--request-timeout` and `-v`
+  (from `-v=6` on each request is printed) work too, before a command or behind it.
   `muster pg` is `muster podgroup`, `muster q` is `muster queue`. `-n` is the namespace; the default is the context's.
 - **Output**: `-o table` for people (`-o text` for explanations), `wide` for more columns or unbroken lines, `json` and `yaml` for
-  programs, `name` for names alone. Colours and progress appear on terminals only.
+  programs, `name` for names alone. Colours and progress appear on terminals only. What shows objects of the API also has kubectl's
+  `-o jsonpath=…` and `-o custom-columns=…`, `--no-headers` and `--show-managed-fields`; what lists them `-l`, `--field-selector`,
+  `--sort-by` and `-w`. JSONPath has fields, elements, slices, `*`, filters with one comparison, `{range}…{end}` and texts in quotes;
+  `..`, unions and regular expressions are refused.
 - **Exit status**: 0 success; 1 failure, or the answer is no; 2 usage error. `muster admit` has its own: 0 admitted, 1 refused,
   2 unknown.
 - **Completion**: `muster completion bash`, `zsh` or `fish` prints a script for the shell. It completes commands, options, and

@@ -110,6 +110,7 @@ def read_stated(overrides: Overrides) -> ConnectionSettings:
         server=server,
         authority=authority,
         authorization=_bearer(overrides.token, "--token"),
+        server_name=overrides.server_name,
         proxy=_proxy("", server, source),
         verify=not overrides.insecure,
     )
@@ -234,6 +235,8 @@ def _overridden(cluster: _Entry, user: _Entry, overrides: Overrides) -> tuple[_E
         value["certificate-authority"] = str(Path(overrides.authority).expanduser().resolve())
     if overrides.insecure:
         value["insecure-skip-tls-verify"] = True
+    if overrides.server_name:
+        value["tls-server-name"] = overrides.server_name
     given = {"token": overrides.token} if overrides.token else user.value
     return _Entry(value, cluster.folder), _Entry(given, user.folder)
 

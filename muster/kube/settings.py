@@ -17,6 +17,7 @@ class Overrides(Struct, frozen=True):
         token: a bearer token; takes the place of every credential of the user.
         authority: path of a file of CA certificates.
         insecure: whether the server's certificate isn't verified.
+        server_name: what the certificate must name, where that isn't the host of the URL.
         impersonate: the user to act as.
         groups: the groups to act as.
     """
@@ -27,6 +28,7 @@ class Overrides(Struct, frozen=True):
     token: str = ""
     authority: str = ""
     insecure: bool = False
+    server_name: str = ""
     impersonate: str = ""
     groups: tuple[str, ...] = ()
 

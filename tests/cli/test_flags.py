@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 from commands import cluster, muster
 
-from muster.cli.connect import WarningTransport
+from muster.cli.connect import WarningTransport, connected
+from muster.cli.installation import crds
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
 from muster.model import kinds
@@ -51,14 +53,41 @@ async def test_a_flag_counts_wherever_it_stands(installed, tmp_path, words):
     assert await muster(*placed(words, "--context=muster-sandbox")) == (0, "queue.scheduling.volcano.sh/research\n")
     assert (await muster(*placed(words, "--request-timeout=10s")))[0] == 0
     assert (await muster(*placed(words, "--request-timeout=soon")))[0] == 2
+    status, said = await muster(*placed(words, "--tls-server-name=other.example"))
+    assert (status, "certificate is not valid for 'other.example'" in said) == (1, True)
+    for flag in ("-v=6", "--v=6"):
+        status, said = await muster(*placed(words, flag))
+        assert status == 0
+        assert re.search(
+            r"^GET /apis/scheduling.volcano.sh/v1beta1/queues 200 in \d+ milliseconds$", said, re.MULTILINE
+        )
+    assert "GET" not in (await muster(*placed(words, "-v=5")))[1]
     status, said = await muster(*placed(words, f"--kubeconfig={tmp_path / 'no-such-file'}"))
     assert (status, "no-such-file doesn't exist" in said) == (1, True)
+
+
+async def test_the_namespace_counts_wherever_it_stands(installed):
+    await installed.create(kinds.NAMESPACES, {"metadata": {"name": "team"}})
+    await installed.create(kinds.PODGROUPS, {"metadata": {"name": "train"}, "spec": {"minMember": 1}}, "team")
+    for flag in (("-n", "team"), ("-n=team",), ("-nteam",), ("--namespace=team",), ("--namespace", "team")):
+        for words in (
+            (*flag, "pg", "list", "-o=name"),
+            ("pg", *flag, "list", "-oname"),
+            ("pg", "list", *flag, "-o", "name"),
+        ):
+            assert await muster(*words) == (0, "podgroup.scheduling.volcano.sh/train\n"), words
+    assert (await muster("-n", "other", "pg", "list", "-n", "team", "-o", "name"))[1].endswith("/train\n")
+    # Also where a command has another default than the context's.
+    assert "namespace elsewhere doesn't exist" in (await muster("-n", "elsewhere", "certs", "init"))[1]
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("words", PLACES)
 async def test_somebody_else_is_acted_as(real_control_plane, words):
-    words = [*words, f"--kubeconfig={real_control_plane.kubeconfig()}"]
+    file = str(real_control_plane.kubeconfig())
+    async with connected(file, None) as client:
+        await crds.apply(client, legacy_apis=False, adopt=False)
+    words = [*words, f"--kubeconfig={file}"]
     status, said = await muster(*placed(words, "--as=somebody"))
     assert status == 1
     assert (

@@ -36,7 +36,7 @@ def muster(up: Up, namespace: str) -> Callable[..., str]:
             [*command, "--kubeconfig", str(up.kubeconfig)], capture_output=True, text=True, check=False, timeout=120
         )
         assert (done.returncode != 0) is fails, done.stdout + done.stderr
-        return done.stderr if fails else done.stdout
+        return done.stderr if fails else done.stdout or done.stderr
 
     return ran
 
@@ -59,8 +59,8 @@ def test_a_group_that_waits_is_listed_viewed_and_explained(up: Up, namespace: st
     assert said["message"] in " ".join(" ".join(lines).split())
 
 
-def test_what_is_not_there_is_said_in_one_line(muster: Callable[..., str]) -> None:
-    assert muster("list") == "no PodGroups found\n"
+def test_what_is_not_there_is_said_in_one_line(muster: Callable[..., str], namespace: str) -> None:
+    assert muster("list") == f"No resources found in {namespace} namespace.\n"
     said = muster("why", "nowhere", fails=True)
     assert said.startswith("Error: ")
     assert "nowhere" in said

@@ -42,8 +42,9 @@ def test_a_queue_is_created_viewed_listed_closed_opened_and_deleted(run, up):
         "FAILED",
         "STATE",
         "CREATED",
+        "AGE",
     ]
-    assert row.split()[:-1] == ["myqueue", "10", *["0"] * 6, "Open"]
+    assert row.split()[:-2] == ["myqueue", "10", *["0"] * 6, "Open"]
     created = kubectl(
         up.kubeconfig,
         "get",
@@ -52,7 +53,7 @@ def test_a_queue_is_created_viewed_listed_closed_opened_and_deleted(run, up):
         "-o",
         "jsonpath={.metadata.creationTimestamp}",
     )
-    assert row.split()[-1] == created.stdout
+    assert row.split()[-2] == created.stdout
     names = [line.split()[0] for line in said(run("queue", "list")).splitlines()[1:]]
     assert {"default", "myqueue"} <= set(names)
     assert names == sorted(names)
@@ -89,7 +90,7 @@ def test_a_queue_is_printed_as_a_document(run, form, read):
     document = read(said(run("queue", "view", "default", "-o", form)))
     assert document["metadata"]["name"] == "default"
     assert document["spec"]["weight"] == 1
-    assert read(said(run("queue", "list", "-o", form)))["kind"] == "QueueList"
+    assert read(said(run("queue", "list", "-o", form)))["kind"] == "List"
 
 
 def test_names_alone_can_be_given_to_another_command(run):

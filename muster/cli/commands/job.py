@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import click
-import msgspec
 
 from muster.cli.connect import connected, namespace_of, runs
 from muster.cli.flags import ClusterGroup
+from muster.cli.listing import Column, ObjectPrinter, Selection, listing_options, one_option, viewed
 from muster.cli.options import cluster_options, done, dry_run_option, examples, namespace_option
-from muster.cli.output import DOCUMENTS, age, document, output_option, table
+from muster.cli.output import age
 from muster.kube.client import Client
-from muster.kube.clock import SystemClock
-from muster.kube.transport import Request
 from muster.model import grouping, kinds, names
 from muster.model.objects import Job
 
@@ -43,45 +41,36 @@ def _name(argument_name: str | None, option_name: str | None) -> str:
 @job.command("list", epilog=examples("muster job list -n team-a", "muster job list --all-namespaces"))
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the Jobs of all namespaces.")
-@output_option
+@listing_options
 @cluster_options
 @runs
 async def list_(
-    namespace: str | None, output: str, kubeconfig: str | None, context: str | None, *, everywhere: bool
+    namespace: str | None, selection: Selection, kubeconfig: str | None, context: str | None, *, everywhere: bool
 ) -> None:
     """List Jobs with what they wait for: held by Muster, suspended by their user, or running."""
     where = "" if everywhere else namespace_of(namespace, kubeconfig, context)
     async with connected(kubeconfig, context) as client:
-        if output in DOCUMENTS:
-            document(msgspec.json.decode((await client.send(Request("GET", kinds.JOBS.path(where)))).body), output)
-            return
-        found = (await client.list(kinds.JOBS, where)).items
-    _show(sorted(found, key=lambda each: (each.namespace, each.name)), output, everywhere=everywhere)
+        await ObjectPrinter(client, (kinds.JOBS,), _COLUMNS, selection, where).show()
 
 
 @job.command(epilog=examples("muster job view train -n team-a"))
 @_named
 @namespace_option
-@output_option
+@one_option
 @cluster_options
 @runs
 async def view(
     argument_name: str | None,
     option_name: str | None,
     namespace: str | None,
-    output: str,
+    selection: Selection,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
     """Show one Job."""
     name, where = _name(argument_name, option_name), namespace_of(namespace, kubeconfig, context)
     async with connected(kubeconfig, context) as client:
-        if output in DOCUMENTS:
-            answer = await client.send(Request("GET", kinds.JOBS.path(where, name)))
-            document(msgspec.json.decode(answer.body), output)
-            return
-        found = await client.get(kinds.JOBS, name, where)
-    _show([found], output, everywhere=False)
+        await ObjectPrinter(client, (kinds.JOBS,), viewed(_COLUMNS), selection, where).show_one(kinds.JOBS, name)
 
 
 @job.command(epilog=examples("muster job suspend train -n team-a"))
@@ -166,26 +155,16 @@ async def resume_job(client: Client, job: Job, *, dry_run: bool) -> str:
     return f"job {job.name} is resumed: it starts when it is admitted"
 
 
-def _show(found: list[Job], output: str, *, everywhere: bool) -> None:
-    if output == "name":
-        for each in found:
-            click.echo(f"job.batch/{each.name}")
-        return
-    now = SystemClock().now()
-    columns = [*(["namespace"] if everywhere else []), "name", "status", "completions", "queue", "podgroup", "age"]
-    rows = [
-        [
-            *([each.namespace] if everywhere else []),
-            each.name,
-            status(each),
-            f"{each.status.succeeded}/{each.spec.completions if each.spec.completions is not None else '?'}",
-            grouping.queue_name(each.metadata, each.spec.template.metadata),
-            grouping.group_of_job(each.metadata, each.spec.template.metadata) or "-",
-            age(each.metadata.creation_timestamp, now),
-        ]
-        for each in found
-    ]
-    if rows:
-        table(columns, rows)
-    else:
-        click.echo("no Jobs found")
+_COLUMNS: Final = (
+    Column("name", lambda each, _: each.name),
+    Column("status", lambda each, _: status(each)),
+    Column(
+        "completions",
+        lambda each, _: (
+            f"{each.status.succeeded}/{each.spec.completions if each.spec.completions is not None else '?'}"
+        ),
+    ),
+    Column("queue", lambda each, _: grouping.queue_name(each.metadata, each.spec.template.metadata)),
+    Column("podgroup", lambda each, _: grouping.group_of_job(each.metadata, each.spec.template.metadata) or "-"),
+    Column("age", lambda each, now: age(each.metadata.creation_timestamp, now)),
+)

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import click
-import msgspec
 
 from muster.cli import completion
 from muster.cli.commands.job import resume_job, suspend_job
-from muster.cli.commands.quota import podgroups
 from muster.cli.commands.why import why
-from muster.cli.connect import connected, namespace_of, runs
+from muster.cli.connect import connected, namespace_of, runs, served
 from muster.cli.flags import ClusterGroup
+from muster.cli.listing import Column, ObjectPrinter, Selection, listing_options, one_option, viewed
 from muster.cli.options import cluster_options, done, dry_run_option, examples, namespace_option
-from muster.cli.output import DOCUMENTS, age, document, moment, output_option, table
-from muster.kube.clock import SystemClock
-from muster.kube.transport import Request
+from muster.cli.output import age
 from muster.model import grouping, kinds, names
 from muster.whatif.cluster_view import PODGROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from muster.kube.client import Client
     from muster.model.kinds import Kind
     from muster.model.objects import Job, PodGroup
@@ -41,38 +36,32 @@ podgroup.add_command(why)
 )
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the PodGroups of all namespaces.")
-@output_option
+@listing_options
 @cluster_options
 @runs
 async def list_(
-    namespace: str | None, output: str, kubeconfig: str | None, context: str | None, *, everywhere: bool
+    namespace: str | None, selection: Selection, kubeconfig: str | None, context: str | None, *, everywhere: bool
 ) -> None:
     """List PodGroups with their phases."""
     async with connected(kubeconfig, context) as client:
         where = "" if everywhere else namespace_of(namespace, kubeconfig, context)
-        found = await _groups(client, where)
-        if output in DOCUMENTS:
-            document(await _list(client, where, {kind for kind, _ in found}), output)
-            return
-    _show(sorted(found, key=lambda each: (each[1].namespace, each[1].name)), output, named=everywhere)
+        await ObjectPrinter(client, await served(client, PODGROUPS), _COLUMNS, selection, where).show()
 
 
 @podgroup.command(epilog=examples("muster podgroup view train -n team-a"))
 @click.argument("name", shell_complete=completion.podgroups)
 @namespace_option
-@output_option
+@one_option
 @cluster_options
 @runs
-async def view(name: str, namespace: str | None, output: str, kubeconfig: str | None, context: str | None) -> None:
+async def view(
+    name: str, namespace: str | None, selection: Selection, kubeconfig: str | None, context: str | None
+) -> None:
     """Show one PodGroup."""
     async with connected(kubeconfig, context) as client:
         where = namespace_of(namespace, kubeconfig, context)
-        kind, group = await _group(client, name, where)
-        if output in DOCUMENTS:
-            answer = await client.send(Request("GET", kind.path(where, name)))
-            document(msgspec.json.decode(answer.body), output)
-            return
-        _show([(kind, group)], output, named=False, created=True)
+        kind, _ = await _group(client, name, where)
+        await ObjectPrinter(client, (kind,), viewed(_COLUMNS), selection, where).show_one(kind, name)
 
 
 @podgroup.command(epilog=examples("muster podgroup suspend train -n team-a"))
@@ -152,24 +141,8 @@ async def _jobs(client: Client, name: str, namespace: str, *, needed: bool = Tru
     return found
 
 
-async def _groups(client: Client, namespace: str) -> list[tuple[Kind[PodGroup], PodGroup]]:
-    found = await podgroups(client, namespace)
-    return [(kind, group) for kind in PODGROUPS for group in found.get(kind.group, ())]
-
-
-async def _list(client: Client, namespace: str, others: Iterable[Kind[PodGroup]]) -> dict[str, Any]:
-    """Read the groups as JSON; those of kube-batch's kinds, where there are some, behind the others."""
-    answer = await client.send(Request("GET", kinds.PODGROUPS.path(namespace)))
-    whole: dict[str, Any] = msgspec.json.decode(answer.body)
-    for kind in kinds.LEGACY_PODGROUPS:
-        if kind in others:
-            more = msgspec.json.decode((await client.send(Request("GET", kind.path(namespace)))).body)
-            whole["items"] += more["items"]
-    return whole
-
-
 async def _group(client: Client, name: str, namespace: str) -> tuple[Kind[PodGroup], PodGroup]:
-    for kind in PODGROUPS:
+    for kind in await served(client, PODGROUPS):
         found = await client.find(kind, name, namespace)
         if found is not None:
             return kind, found
@@ -177,45 +150,18 @@ async def _group(client: Client, name: str, namespace: str) -> tuple[Kind[PodGro
     return kinds.PODGROUPS, await client.get(kinds.PODGROUPS, name, namespace)
 
 
-def _show(found: Iterable[tuple[Kind[PodGroup], PodGroup]], output: str, *, named: bool, created: bool = False) -> None:
-    now = SystemClock().now()
-    if output == "name":
-        for kind, group in found:
-            click.echo(f"podgroup.{kind.group}/{group.name}")
-        return
-    groups = [group for _, group in found]
-    columns = [*(["namespace"] if named else []), "name", "status", "minmember", "running", "queue", "owner", "age"]
-    rows = [
-        [
-            *([group.namespace] if named else []),
-            group.name,
-            group.status.phase or "Pending",
-            group.spec.min_member,
-            group.status.running,
-            group.spec.queue or names.DEFAULT_QUEUE,
-            grouping.owner_of(group.metadata) or "-",
-            age(group.metadata.creation_timestamp, now),
-        ]
-        for group in groups
-    ]
-    if created:
-        columns.append("created")
-        for row, group in zip(rows, groups, strict=True):
-            row.append(moment(group.metadata.creation_timestamp))
-    if output == "wide":
-        columns.append("waits for")
-        for row, group in zip(rows, groups, strict=True):
-            row.append(
-                next(
-                    (
-                        each.message
-                        for each in group.status.conditions or ()
-                        if each.status == "True" and each.type == "Unschedulable"
-                    ),
-                    "-",
-                )
-            )
-    if rows:
-        table(columns, rows)
-    else:
-        click.echo("no PodGroups found")
+def _waits_for(group: PodGroup) -> str:
+    shown = (each for each in group.status.conditions or () if each.status == "True" and each.type == "Unschedulable")
+    return next((each.message for each in shown), "-")
+
+
+_COLUMNS: Final = (
+    Column("name", lambda each, _: each.name),
+    Column("status", lambda each, _: each.status.phase or "Pending"),
+    Column("minmember", lambda each, _: each.spec.min_member),
+    Column("running", lambda each, _: each.status.running),
+    Column("queue", lambda each, _: each.spec.queue or names.DEFAULT_QUEUE),
+    Column("owner", lambda each, _: grouping.owner_of(each.metadata) or "-"),
+    Column("waits for", lambda each, _: _waits_for(each), wide=True),
+    Column("age", lambda each, now: age(each.metadata.creation_timestamp, now)),
+)

@@ -6,27 +6,22 @@ import copy
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
-import msgspec
 
 from muster.cli import completion
 from muster.cli.commands.quota import podgroups
-from muster.cli.connect import connected, runs
+from muster.cli.connect import connected, runs, served
 from muster.cli.flags import ClusterGroup
+from muster.cli.listing import Column, ObjectPrinter, Selection, listing_options, one_option, viewed
 from muster.cli.options import cluster_options, done, dry_run_option, examples
-from muster.cli.output import DOCUMENTS, age, document, moment, output_option, table
-from muster.kube.client import Client
-from muster.kube.clock import SystemClock
-from muster.kube.transport import Request
+from muster.cli.output import age
 from muster.model import kinds, names
 from muster.model.amounts import QuantityError, Resources
-from muster.model.objects import PodGroup, Queue
+from muster.model.objects import PodGroup
 
-_COUNTS = ("pending", "running", "inqueue", "completed", "failed")
 _AMOUNTS = ("capability", "deserved", "guarantee")
-_MORE_COUNTS = ("aborted", "unknown")
 
 
 @click.group(cls=ClusterGroup)
@@ -130,33 +125,27 @@ async def set_(name: str, *, kubeconfig: str | None, context: str | None, dry_ru
     done(f"queue {name} changed", dry_run=dry_run)
 
 
-@queue.command("list", epilog=examples("muster queue list", "muster queue list -o wide"))
-@output_option
+@queue.command("list", epilog=examples("muster queue list", "muster queue list -l team=vision --sort-by .spec.weight"))
+@listing_options
 @cluster_options
 @runs
-async def list_(output: str, kubeconfig: str | None, context: str | None) -> None:
+async def list_(selection: Selection, kubeconfig: str | None, context: str | None) -> None:
     """List all queues with their PodGroups by phase."""
     async with connected(kubeconfig, context) as client:
-        if output in DOCUMENTS:
-            document(await _raw(client, ""), output)
-            return
-        found = (await client.list(kinds.QUEUES)).items
-    _show(sorted(found, key=lambda each: each.name), output)
+        await ObjectPrinter(client, await served(client, (kinds.QUEUES,)), _COLUMNS, selection).show()
 
 
 @queue.command(epilog=examples("muster queue view research", "muster queue view research -o yaml"))
 @_named
-@output_option
+@one_option
 @cluster_options
 @runs
-async def view(name: str, output: str, kubeconfig: str | None, context: str | None) -> None:
+async def view(name: str, selection: Selection, kubeconfig: str | None, context: str | None) -> None:
     """Show one queue with its PodGroups by phase."""
     async with connected(kubeconfig, context) as client:
-        if output in DOCUMENTS:
-            document(await _raw(client, name), output)
-            return
-        found = await client.get(kinds.QUEUES, name)
-    _show([found], output, created=True)
+        await ObjectPrinter(client, await served(client, (kinds.QUEUES,)), viewed(_COLUMNS), selection).show_one(
+            kinds.QUEUES, name
+        )
 
 
 @queue.command(epilog=examples("muster queue close research"))
@@ -264,32 +253,17 @@ def _amounts(field: str, pairs: tuple[str, ...]) -> dict[str, str | None]:
     return amounts | {name: None for name, text in split.items() if not text}
 
 
-async def _raw(client: Client, name: str) -> Any:
-    """Read a queue, or the list of all, as the server has it: our structs hold only the fields that we use."""
-    return msgspec.json.decode((await client.send(Request("GET", kinds.QUEUES.path(name=name)))).body)
+def _count(phase: str, *, wide: bool = False) -> Column:
+    return Column(phase, lambda each, _: getattr(each.status, phase), wide)
 
 
-def _show(queues: list[Queue], output: str, *, created: bool = False) -> None:
-    if output == "name":
-        for each in queues:
-            click.echo(f"queue.{names.VOLCANO_GROUP}/{each.name}")
-    else:
-        _print_table(queues, wide=output == "wide", created=created)
-
-
-def _print_table(queues: list[Queue], *, wide: bool, created: bool) -> None:
-    now = SystemClock().now()
-    shown = (*_COUNTS, *_MORE_COUNTS) if wide else _COUNTS
-    columns = ["Name", "Weight", "Total", *(count.capitalize() for count in shown), "State"]
-    rows: list[list[object]] = []
-    for each in queues:
-        counts = [getattr(each.status, count) for count in shown]
-        state = each.status.state or "Open"
-        row: list[object] = [each.name, each.spec.weight, each.status.total, *counts, state]
-        if created:
-            row.append(moment(each.metadata.creation_timestamp))
-        if wide:
-            row += [each.spec.parent or names.ROOT_QUEUE, age(each.metadata.creation_timestamp, now)]
-        rows.append(row)
-    columns += [*(["Created"] if created else []), *(["Parent", "Age"] if wide else [])]
-    table(columns, rows)
+_COLUMNS: Final = (
+    Column("name", lambda each, _: each.name),
+    Column("weight", lambda each, _: each.spec.weight),
+    Column("total", lambda each, _: each.status.total),
+    *map(_count, ("pending", "running", "inqueue", "completed", "failed")),
+    *(_count(phase, wide=True) for phase in ("aborted", "unknown")),
+    Column("state", lambda each, _: each.status.state or "Open"),
+    Column("parent", lambda each, _: each.spec.parent or names.ROOT_QUEUE, wide=True),
+    Column("age", lambda each, now: age(each.metadata.creation_timestamp, now)),
+)

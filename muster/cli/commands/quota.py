@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
-from muster.cli.connect import connected, namespace_of, runs
+from muster.cli.connect import connected, namespace_of, runs, served
 from muster.cli.flags import ClusterGroup
 from muster.cli.options import SCHEDULERS, cluster_options, examples, namespace_option, schedulers_option
 from muster.cli.output import WIDTH, age, document, hanging, table
-from muster.kube import errors
 from muster.kube.clock import SystemClock
 from muster.ledger.report import LedgerReport, QuotaUsage, UnconfirmedReservation, report
 from muster.model import grouping, kinds, names
@@ -64,7 +64,8 @@ async def read(client: Client, namespace: str, schedulers: Collection[str] = SCH
     """Read a namespace's ledger and what it is about.
 
     Raises:
-        NotFoundError: there is no such namespace, or Muster isn't installed.
+        NotFoundError: there is no such namespace.
+        NotInstalledError: Muster isn't installed.
         KubeError: something couldn't be read.
     """
     found = await client.get(kinds.NAMESPACES, namespace)
@@ -99,17 +100,12 @@ async def podgroups(client: Client, namespace: str) -> Mapping[str, Iterable[Pod
     """Read the PodGroups of a namespace (of all, where it is empty), by API group.
 
     Raises:
-        NotFoundError: Muster isn't installed.
+        NotInstalledError: Muster isn't installed.
         KubeError: something couldn't be read.
     """
-    found: dict[str, Iterable[PodGroup]] = {}
-    for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS):
-        try:
-            found[kind.group] = (await client.list(kind, namespace)).items
-        except errors.NotFoundError:
-            if kind == kinds.PODGROUPS:
-                raise  # the others are served on request only
-    return found
+    kinds_ = await served(client, (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS))
+    lists = await asyncio.gather(*(client.list(kind, namespace) for kind in kinds_))
+    return {kind.group: each.items for kind, each in zip(kinds_, lists, strict=True)}
 
 
 def show(found: LedgerReport, now: datetime) -> None:
