@@ -15,7 +15,7 @@ from muster.kube import errors
 from muster.kube.backoff import Backoff
 from muster.kube.client import Client
 from muster.kube.clock import Clock
-from muster.model import objects
+from muster.model import objects, tenant_texts
 from muster.model.kinds import EVENTS, Kind
 
 log = logging.getLogger(__name__)
@@ -219,7 +219,9 @@ def _remember(known: OrderedDict[tuple[str, ...], Any], key: tuple[str, ...], va
 
 
 def _name(about: objects.Object) -> str:
-    return f"{about.name[:_NAME_LIMIT].rstrip('.-')}.{uuid.uuid4().hex}"
+    name = about.name[:_NAME_LIMIT].rstrip(".-")
+    # An owner is named by whoever refers to it, and may have a name that nothing can have.
+    return f"{name if tenant_texts.is_subdomain(name) else 'object'}.{uuid.uuid4().hex}"
 
 
 def _seconds(moment: datetime) -> str:

@@ -11,6 +11,7 @@ from muster.kube import errors
 from muster.kube.clock import LoopClock
 from muster.kube.events import MESSAGE_LIMIT, EventRecorder
 from muster.kube.transport import Response
+from muster.model import tenant_texts
 from muster.model.kinds import PODGROUPS, QUEUES
 from muster.model.objects import Meta, PodGroup, Queue
 
@@ -61,6 +62,15 @@ async def test_an_event_is_written_as_kubectl_expects_it(server, recorder):
         "firstTimestamp": "2026-01-01T00:00:00Z",
         "lastTimestamp": "2026-01-01T00:00:00Z",
     }
+
+
+@pytest.mark.parametrize("name", ["../../../healthz", "a b", "Ä", "-", "x" * 300, ""])
+async def test_an_event_about_what_nothing_can_be_called_has_a_name_that_can_be_stored(server, recorder, name):
+    recorder.record(PODGROUPS, PodGroup(metadata=Meta(name=name, namespace="ns", uid="u1")), "Reason", "message")
+    await asyncio.sleep(1)
+    (body,) = bodies(server)
+    assert tenant_texts.is_subdomain(body["metadata"]["name"])
+    assert body["involvedObject"]["name"] == name
 
 
 async def test_what_repeats_each_second_is_counted_and_written_once_a_minute(server, recorder):
