@@ -16,6 +16,7 @@ from asked import (
     belongs,
     done,
     gang,
+    held_job,
     key,
     made,
     node,
@@ -103,6 +104,9 @@ def clusters(draw: st.DrawFn) -> list[Json]:
             waiting[0]["spec"]["minResources"] = {"cpu": str(sum(cpus))}
             refused.append(waiting[0]["metadata"]["name"])
             del waiting[1:]
+        elif not limited and not spec and draw(st.booleans()):
+            # Of a Job that Muster holds no pod exists.
+            waiting[1:] = [held_job(waiting[0]["metadata"]["name"], cpus[0], waiting[0]["spec"]["minMember"])]
         waiting[0]["spec"] |= draw(st.sampled_from([{}, {}, {"priorityClassName": "high"}]))
         objects += waiting
     if limited:

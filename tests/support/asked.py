@@ -74,6 +74,16 @@ def pod(group: Json, number: int, cpu: int, place: str, spec: Json) -> Json:
     return made("v1", "Pod", meta, spec=whole, status={"phase": "Running" if place else "Pending"})
 
 
+def held_job(name: str, cpu: int, count: int) -> Json:
+    """Return the Job of a group of its name, which Muster holds."""
+    template = pod({"name": name}, 0, cpu, "", {"restartPolicy": "Never"})
+    inner = {"metadata": {"annotations": {names.GROUP_NAME: name}}, "spec": template["spec"]}
+    meta = {"name": name, "namespace": "team", "uid": f"job-{name}", "creationTimestamp": "2026-01-01T11:00:00Z"}
+    meta["annotations"] = {names.SUSPENDED: "true"}
+    spec = {"parallelism": count, "completions": count, "suspend": True, "template": inner}
+    return made("batch/v1", "Job", meta, spec=spec, status={})
+
+
 def replaced(objects: Sequence[Json], started: str = "2026-01-01T11:00:00Z") -> list[Json]:
     """Return a group and its pods as those of a Deployment: they run since then, and others are made when they go."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
@@ -114,6 +124,11 @@ def at_rest(objects: Sequence[Json], key: GroupKey, policy: Policy = POLICY) -> 
             each["status"]["phase"] = "Running"
         if each["kind"] == "PodGroup" and (found := rest.find(kinds.PODGROUPS, name, "team")):
             each["status"] = msgspec.to_builtins(found.status)
+        if each["kind"] == "Job" and (job := rest.find(kinds.JOBS, name, "team")):
+            each["spec"]["suspend"] = job.spec.suspend
+    known = {each["metadata"]["name"] for each in after if each["kind"] == "Pod"}
+    made_since = [pod for pod in rest.of(kinds.PODS, "team") if pod.name not in known]
+    after += [{"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)} for pod in made_since]
     return after, cluster.now
 
 
@@ -229,7 +244,7 @@ def _unreserved(now: ClusterObjects, name: str) -> Row:
 def belongs(each: Json, group: str) -> bool:
     meta = each["metadata"]
     return (
-        each["kind"] in {"PodGroup", "Pod"}
+        each["kind"] in {"PodGroup", "Pod", "Job"}
         and (meta.get("annotations") or {}).get(names.GROUP_NAME, meta["name"]) == group
     )
 
