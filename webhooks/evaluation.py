@@ -151,8 +151,6 @@ def _is_own(request: AdmissionRequest, reservation: ReservationRequest) -> bool:
 
 def _reserved(allowed: Allowed, request: ReservationRequest, answer: Reply, owners: Mapping[str, str]) -> Verdict:
     match answer:
-        case Exceeded(taken_in="") if allowed.unreserved:
-            return replace(allowed, audit={**allowed.audit, "unreserved": wording.refusal(request, answer, owners)})
         case Exceeded():
             text = wording.refusal(request, answer, owners)
             return replace(forbidden(text, DenialReason.QUOTA), warnings=allowed.warnings)

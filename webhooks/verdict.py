@@ -72,14 +72,12 @@ class QuotaChange(Struct, frozen=True):
 class Allowed(Struct, frozen=True):
     """Yes, once what it asks of the ledger is granted. ``evidence`` is to be read before it stands.
 
-    ``unreserved``: it is a yes, too, where the ledger has no room for the reservation: the object then holds nothing, and
-    the ledger marks it so. ``trial``: nothing is reserved, it need only fit now.
+    ``trial``: nothing is reserved, it need only fit now.
     """
 
     warnings: tuple[str, ...] = ()
     audit: Mapping[str, str] = field(default_factory=dict)
     reservation: ReservationRequest | None = None
-    unreserved: bool = False
     trial: bool = False
     quota_change: QuotaChange | None = None
     evidence: tuple[ObjectRef, ...] = ()

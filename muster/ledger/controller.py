@@ -293,7 +293,8 @@ class LedgerController:
             self._due[namespace] = asyncio.get_running_loop().time() + _MAX_DELAY
             return entry
         # A late group may fit without a total's changing; the scheduler leaves it alone until it is observed.
-        late = () in entry.table.outside(self._observer.view(namespace)).values()
+        outside = entry.table.outside(self._observer.view(namespace))
+        late = any(not lacks and not shown.wanted for shown, lacks in outside.items())
         if not late and not _differs(entry.table, table):
             return entry
         written = await self._store.write(entry, table)

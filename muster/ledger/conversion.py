@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from muster.ledger.namespace_view import NamespaceView, Tombstones
-from muster.ledger.reservations import held, holding, reserving, stated_minimum, taken_by
+from muster.ledger.reservations import held, holding, reserving, stated_minimum, taken_by, waits_for_quota
 from muster.ledger.view import ObservedGroup, ObservedPod, ObservedQuota
 from muster.model import grouping, names, scopes, tenant_texts, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources
@@ -62,11 +62,19 @@ def view_of_lists(
 def observed_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
     """Return a PodGroup of an API group as a view shows it; see `ObservedGroup` for ``absent_at``."""
     stated = stated_minimum(item)
+    wanted = waits_for_quota(item)
     amounts = holding(item, _minimum_of(stated)) if stated and reserving(item) else NOTHING
     meta = item.metadata
     scope_facts = tenant_texts.traits(meta.annotation(names.POD_TRAITS))
     return ObservedGroup(
-        group, meta.name, meta.uid, versions.number(meta.resource_version), amounts, absent_at, scope_facts
+        group,
+        meta.name,
+        meta.uid,
+        versions.number(meta.resource_version),
+        amounts,
+        absent_at,
+        scope_facts,
+        holding(item, held(wanted)) if wanted is not None else NOTHING,
     )
 
 

@@ -64,6 +64,7 @@ class NamespaceView:
         self._leaving: set[str] = set()
         self._usage: dict[str, Resources] = {}
         self._scope_sets: frozenset[str] = frozenset()
+        self._waiting: set[str] = set()
         self._total = NOTHING
         self._used = NOTHING
         self._excess = NOTHING
@@ -112,6 +113,10 @@ class NamespaceView:
     def groups(self) -> Iterable[ObservedGroup]:
         """Every group."""
         return self._groups.values()
+
+    def waiting(self) -> Collection[ObservedGroup]:
+        """Return the groups that wait for their minimum, the oldest first."""
+        return sorted((self._groups[uid] for uid in self._waiting), key=lambda each: each.age) if self._waiting else ()
 
     def group(self, uid: str) -> ObservedGroup | None:
         """Return the group of that uid, if it is shown."""
@@ -178,7 +183,8 @@ class NamespaceView:
     def put(self, shown: ObservedGroup) -> None:
         """Show a new or changed group."""
         if shown.scope_facts and self._scope_sets:
-            shown = replace(shown, amounts=self._in_scopes(shown.amounts, shown.scope_facts))
+            amounts, wanted = (self._in_scopes(each, shown.scope_facts) for each in (shown.amounts, shown.wanted))
+            shown = replace(shown, amounts=amounts, wanted=wanted)
         known = self._groups.get(shown.uid)
         if known is None:
             births = self._born.setdefault(source(shown.group), deque(maxlen=_REMEMBERED))
@@ -186,12 +192,14 @@ class NamespaceView:
         self._total = self._total + shown.amounts - (known.amounts if known else NOTHING)
         before = self.beyond(shown.name)
         self._groups[shown.uid] = shown
+        (self._waiting.add if shown.wanted else self._waiting.discard)(shown.uid)
         self._called.setdefault(shown.name, {})[shown.uid] = shown
         self._recount(shown.name, before)
 
     def drop(self, uid: str) -> None:
         """Show that a group is gone."""
         shown = self._groups.pop(uid)
+        self._waiting.discard(uid)
         self._total = (self._total - shown.amounts).positive()
         before, namesakes = self.beyond(shown.name), self._called[shown.name]
         del namesakes[uid]

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.model import names, scopes, tenant_texts
+from muster.model import grouping, names, scopes, tenant_texts
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.objects import Json, Meta, Pod, PodGroup, PodSpec
 from muster.model.requests import pod_limits, pod_request
@@ -225,9 +225,25 @@ def reserving(group: PodGroup) -> bool:
 
 
 def stated_minimum(group: PodGroup) -> Mapping[str, Json] | None:
-    """Return what a group's minimum takes of quotas: by its own word, else what the scheduler noted of its pods."""
+    """Return what a group's minimum takes of quotas: by its own word, else what the scheduler noted of its pods.
+
+    One that waits for its minimum holds nothing, whatever was noted.
+    """
     spec = group.spec.min_resources
-    return spec if spec is not None else group.status.min_resources
+    if spec is not None:
+        return spec
+    return group.status.min_resources if waits_for_quota(group) is None else None
+
+
+def waits_for_quota(group: PodGroup) -> Resources | None:
+    """Return the minimum that a group will state once it is reserved, and doesn't hold until then; None where it waits for none."""
+    return grouping.wanted_resources(group.metadata) if group.spec.min_resources is None else None
+
+
+def foreseen_minimum(group: PodGroup) -> Mapping[str, Json] | None:
+    """Return what a group's minimum takes of quotas, or will once it is reserved."""
+    wanted = waits_for_quota(group)
+    return wanted.quantities() if wanted is not None else stated_minimum(group)
 
 
 def holding(group: PodGroup, minimum: Resources) -> Resources:

@@ -51,12 +51,12 @@ from typing import Final, Self
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from muster.ledger import observed_rows
 from muster.ledger.marks import limited_names, marked, unsettled
 from muster.ledger.reservations import (
     GROUPS,
     JOB,
     POD,
-    PODGROUP,
     Exceeded,
     ReservationAnswer,
     ReservationRequest,
@@ -65,7 +65,7 @@ from muster.ledger.reservations import (
     Unavailable,
     limited,
 )
-from muster.ledger.rows import POD_SUMS, RESOURCEQUOTA, MalformedLedgerError, Row, RowState, parse_at
+from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, RowState, parse_at
 from muster.ledger.tally import Tally, Totals, outgrows
 from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, covers, source
 from muster.model import scopes, versions
@@ -82,6 +82,7 @@ ORDINARY_ROW: Final = 1024
 """Bytes up to which a row may take all of these; longer ones half, so that they don't fill the ledger for others."""
 
 _HOLDERS: Final = 3
+_ABOUT_TO_RESERVE: Final = "the minimum of the pod's PodGroup is about to be reserved: try again"
 
 
 class Table(Struct, frozen=True):
@@ -127,11 +128,14 @@ class Table(Struct, frozen=True):
     def outside(self, view: LedgerView) -> dict[ObservedGroup, tuple[Shortage, ...]]:
         """Return the groups that exist and hold nothing of what quotas limit, and what each would be short of.
 
-        Those without a shortage came so late that no fold has seen them; the next one takes them in.
+        Those without a shortage came so late that no fold has taken them in yet, or wait for their minimum, and may have it.
         """
-        outside = [shown for shown in self._outside(view) if self.limits(shown.amounts)]
-        limits = limited_names(self.quotas, self.rows)
-        return {shown: Tally(self.quotas, self.rows).add(_seen(shown, limits)) for shown in outside} if outside else {}
+        outside = [shown for shown in (*self._outside(view), *view.waiting()) if self.limits(shown.minimum)]
+        if not outside:
+            return {}
+        limits, granted = limited_names(self.quotas, self.rows), observed_rows.granted(self.rows)
+        rows = {each: observed_rows.seen(each, limits) for each in outside if not (each.wanted and each.uid in granted)}
+        return {each: Tally(self.quotas, self.rows).add(rows[each]) if each in rows else () for each in outside}
 
     def holders(self, view: LedgerView, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
         """Return who holds most of what is short, largest first: (name, those amounts)."""
@@ -257,8 +261,9 @@ class Table(Struct, frozen=True):
         if not self.limits(row.amounts, row.scope_facts):
             return Reserved(recorded=False)
         # New pods of a gang that can't start now would hold what others need; what controls them tries again.
-        if (row.kind, row.state) == (POD, RowState.NEW) and (lacks := tally.lacks(row.account)):
-            return Exceeded(lacks[0].quota, lacks, of_group=True)
+        if (row.kind, row.state) == (POD, RowState.NEW) and (lacks := tally.lacks(row.account)) is not None:
+            # Pods of several gangs that wait would take what comes to be free from each of them.
+            return Exceeded(lacks[0].quota, lacks, of_group=True) if lacks else Unavailable(_ABOUT_TO_RESERVE)
         if waiting and (short := scopes.in_scopes(row.amounts, row.scope_facts, self.scope_sets).only(waiting)):
             return Unavailable(
                 f"a quota has come to limit {scopes.split_name(min(short))[0]}, and nothing of it is reserved until everything that was"
@@ -284,11 +289,14 @@ class Table(Struct, frozen=True):
         pending = [row for row in self.rows if not (row in expired or self._shown(row, view))]
         outside, limits = self._outside(view), limited_names(view.quotas, pending)
         names = sorted(_apart(pending, outside, view, coming))
-        left = {shown.uid for shown in outside}
-        seen = [_seen(each, limits) for name in names for each in view.called(name) if each.uid not in left]
+        left = {shown.uid for shown in (*outside, *view.waiting())}
+        seen = [
+            observed_rows.seen(each, limits) for name in names for each in view.called(name) if each.uid not in left
+        ]
         without = [each.amounts for each in seen] + [each.amounts for each in outside]
-        seen += [_used(name, view.usage(name).only(limits)) for name in names if view.usage(name)]
-        total, rows = reduce(Resources.__sub__, without, view.total), tuple(pending + seen)
+        seen += [observed_rows.used(name, view.usage(name).only(limits)) for name in names if view.usage(name)]
+        total = reduce(Resources.__sub__, without, view.total)
+        rows = tuple(pending + seen + observed_rows.waiting(pending, view, limits))
         other = reduce(Resources.__sub__, map(view.beyond, names), view.excess)
         quotas = _quotas(view, rows, _Sums(total, view.used, other))
         folded = replace(self, observed=dict(view.revisions), quotas=quotas, rows=rows)
@@ -300,7 +308,7 @@ class Table(Struct, frozen=True):
         """Count the groups for which nothing was reserved where they fit, and mark the others."""
         tally, rows = Tally(self.quotas, self.rows), list(self.rows)
         for each in outside:
-            row = _seen(each, limited_names(self.quotas, self.rows))
+            row = observed_rows.seen(each, limited_names(self.quotas, self.rows))
             if tally.add(row):
                 rows.append(replace(row, state=RowState.UNRESERVED))
             elif each.name in names:
@@ -327,7 +335,8 @@ class Table(Struct, frozen=True):
         known = {row.uid for row in self.rows}
         marked = [shown for shown in map(view.group, self.unreserved) if shown]
         late = [shown for shown in view.born_after(self.observed) if shown.uid not in known]
-        return [shown for some in (marked, late) for shown in sorted(some, key=lambda each: each.age)]
+        ages = [each for some in (marked, late) for each in sorted(some, key=lambda each: each.age)]
+        return [each for each in ages if not each.wanted]
 
     def _summary(self) -> str:
         tally = Tally(self.quotas, self.rows)
@@ -348,15 +357,6 @@ def _row(request: ReservationRequest, scope_sets: Iterable[str], limits: frozens
     return Row(
         request.kind, request.group, request.name, request.uid, amounts.only(limits), state, revision, scope_facts
     )
-
-
-def _seen(shown: ObservedGroup, limits: frozenset[str]) -> Row:
-    amounts = shown.amounts.only(limits)
-    return Row(PODGROUP, shown.group, shown.name, shown.uid, amounts, RowState.SEEN, shown.revision)
-
-
-def _used(name: str, amounts: Resources) -> Row:
-    return Row(POD_SUMS, "", name, "-", amounts, RowState.SEEN, 0)
 
 
 def _apart(

@@ -178,10 +178,10 @@ class Tally:
         account, growth, _ = self._change(whole)
         return self._shortages(whole, account, growth)
 
-    def lacks(self, account: str) -> tuple[Shortage, ...]:
-        """Say what is short for the group of that name where it was refused its reservation; nothing for any other."""
+    def lacks(self, account: str) -> tuple[Shortage, ...] | None:
+        """Say what is short for the group of that name where it was refused its reservation, maybe nothing by now; None for others."""
         group = self._unreserved.get(account)
-        return self.shortages(replace(group, state=RowState.SEEN)) if group is not None else ()
+        return self.shortages(replace(group, state=RowState.SEEN)) if group is not None else None
 
     def _larger(self, known: Row, row: Row) -> Row:
         """Return one row that counts for no less than either of two of one reservation, in every scope."""

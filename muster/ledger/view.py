@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from muster.model.amounts import Resources
+from muster.model.amounts import NOTHING, Resources
 
 QUOTA_SOURCE: Final = "resourcequotas"
 """The source that shows ResourceQuotas."""
@@ -27,6 +27,7 @@ class ObservedGroup(Struct, frozen=True):
         amounts: what it holds, as `reservations.held` writes it; nothing where `reservations.reserving` says so.
         absent_at: a revision at which it certainly didn't exist yet; zero when that isn't known.
         scope_facts: what decides in which scopes of quotas its pods are (`muster.model.scopes`), where that is known.
+        wanted: what it waits for, where its minimum was refused: it holds nothing then.
     """
 
     group: str
@@ -36,11 +37,17 @@ class ObservedGroup(Struct, frozen=True):
     amounts: Resources
     absent_at: int = 0
     scope_facts: str = ""
+    wanted: Resources = NOTHING
 
     @property
     def age(self) -> tuple[int, str]:
         """What sorts groups, the oldest first."""
         return self.revision, self.uid
+
+    @property
+    def minimum(self) -> Resources:
+        """What it holds, or waits for."""
+        return self.wanted or self.amounts
 
 
 class ObservedPod(Struct, frozen=True):
@@ -112,6 +119,10 @@ class LedgerView(Protocol):
 
     def groups(self) -> Iterable[ObservedGroup]:
         """Every group."""
+        ...
+
+    def waiting(self) -> Collection[ObservedGroup]:
+        """The groups whose minimum was refused, and that wait for it; the oldest first."""
         ...
 
     def group(self, uid: str) -> ObservedGroup | None:

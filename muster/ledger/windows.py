@@ -17,7 +17,7 @@ from typing import Final
 from muster.kube import errors
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
-from muster.ledger.reservations import stated_minimum
+from muster.ledger.reservations import foreseen_minimum
 from muster.ledger.rows import Key
 from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
@@ -122,7 +122,7 @@ class QuotaWindows:
             (kind.group, group.name)
             for kind, cache in self._groups.items()
             for group in cache.by_namespace(namespace)
-            if stated_minimum(group) and group.name not in started
+            if foreseen_minimum(group) and group.name not in started
         ]
 
     def started(self, namespace: str) -> frozenset[str]:

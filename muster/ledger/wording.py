@@ -70,7 +70,7 @@ def unreserved(shortages: Iterable[Shortage]) -> str:
         return "its minimum is about to be reserved"
     return (
         f"its minimum isn't reserved, for {_short(shortages)}; its pods wait until that is free:"
-        " lower spec.minResources, delete other PodGroups or raise the quota"
+        " lower its minimum, delete other PodGroups or raise the quota"
     )
 
 

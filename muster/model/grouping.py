@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -210,8 +211,21 @@ def min_resources(*nearest_first: Meta | None) -> tuple[Resources | None, str]:
     The annotation is a ResourceList in JSON: ``{"cpu": "2", "memory": "4Gi"}``. An illegal one is passed over.
     """
     key, text = _nearest(nearest_first, (names.GROUP_MIN_RESOURCES,))
-    if not key:
-        return None, ""
+    return _read_resources(key, text) if key else (None, "")
+
+
+def wanted_resources(group: Meta) -> Resources | None:
+    """Return the minimum that a group is to have once it is reserved; None where it waits for none, or for what nobody can read."""
+    text = group.annotation(names.WANTED_RESOURCES)
+    return _wanted_resources(text) if text else None
+
+
+@lru_cache(maxsize=1024)
+def _wanted_resources(text: str) -> Resources | None:
+    return _read_resources(names.WANTED_RESOURCES, text)[0]
+
+
+def _read_resources(key: str, text: str) -> tuple[Resources | None, str]:
     if len(text) > tenant_texts.LONGEST_LIST:
         return None, f"{key} {shown(text)} is ignored: write at most {tenant_texts.LONGEST_LIST} characters"
     try:

@@ -31,7 +31,7 @@ KNOWN: Final = frozenset(
         names.SUSPENDED,
         names.JOB_GROUP,
         names.OWNER,
-        names.DESCRIBED,
+        names.WANTED_RESOURCES,
         names.MEMBER_OF,
         names.DESCRIBED,
         names.OWNER_READER,

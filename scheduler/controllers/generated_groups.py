@@ -132,7 +132,7 @@ class GeneratedGroups:
         for warning in manifests.warnings(metas):
             self.tell(kind, about, "IgnoredAnnotation", warning)
         try:
-            await self._client.create(kinds.PODGROUPS, body, about.namespace)
+            await self._create(source, body)
         except errors.AlreadyExistsError:
             return True  # Another leader's, or an answer that got lost: the watch will show it.
         except errors.ForbiddenError as error:
@@ -144,6 +144,21 @@ class GeneratedGroups:
             workload = as_object(source.owner, about.namespace)
             self._recorder.record(*workload, CREATED, created_text(body["spec"]["queue"], body["spec"]["minMember"]))
         return True
+
+    async def _create(self, source: GroupSource, body: dict[str, Any]) -> None:
+        """Store a group; where the quota has no room for its minimum, without that.
+
+        Its workload exists already: a group that holds nothing says so to whoever looks, and keeps its pods out. That of a
+        bare pod has no other pods to keep out.
+        """
+        namespace = source.about.namespace
+        try:
+            await self._client.create(kinds.PODGROUPS, body, namespace)
+        except errors.ForbiddenError as error:
+            if errors.namespace_ends(error) or source.owner.kind == kinds.PODS.name:
+                raise
+            # Where the quota isn't what is in the way, this is refused as well, with the same words.
+            await self._client.create(kinds.PODGROUPS, manifests.without_reservation(body), namespace)
 
     async def manifest(self, source: GroupSource) -> dict[str, Any] | None:
         """Return the group as it would be made now; None where what its pods request can't be read."""

@@ -75,6 +75,21 @@ def podgroup(
     }
 
 
+def without_reservation(body: dict[str, Any]) -> dict[str, Any]:
+    """Write a group that `podgroup` wrote so that it holds nothing, and says what it waits for."""
+    metadata, spec = body["metadata"], body["spec"]
+    wanted = wanted_by(spec["minResources"])
+    return {
+        "metadata": {**metadata, "annotations": {**metadata["annotations"], **wanted}},
+        "spec": {field: value for field, value in spec.items() if field != "minResources"},
+    }
+
+
+def wanted_by(amounts: Mapping[str, Any]) -> dict[str, str]:
+    """Write the annotation with which a group waits for its minimum."""
+    return {names.WANTED_RESOURCES: msgspec.json.encode(amounts).decode()}
+
+
 def noted_on_group(described: Description) -> dict[str, str]:
     """Write what was described as annotations of the group."""
     return {names.POD_TRAITS: described.traits, names.DESCRIBED: msgspec.json.encode(described).decode()}

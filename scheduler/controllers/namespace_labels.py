@@ -10,7 +10,7 @@ from muster.kube import errors
 from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
 from muster.kube.workqueue import WorkQueue
-from muster.ledger.reservations import stated_minimum
+from muster.ledger.reservations import foreseen_minimum
 from muster.model import kinds, names
 from muster.model.objects import Meta, Namespace, PodGroup, ResourceQuota
 from scheduler.state.informers import Informers
@@ -73,7 +73,7 @@ class NamespaceLabelController:
         if not any(quota.spec.hard for quota in quotas):
             return False
         return any(
-            stated_minimum(group)
+            foreseen_minimum(group)
             for cache in self._informers.groups.values()
             for group in cache.by_namespace(namespace)
         )

@@ -17,6 +17,7 @@ from muster.kube import errors
 from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
 from muster.kube.workqueue import WorkQueue
+from muster.ledger.reservations import waits_for_quota
 from muster.model import grouping, kinds, workloads
 from muster.model.gangs import DescribedGang, gangs_of
 from muster.model.kinds import Kind
@@ -164,10 +165,14 @@ class WorkloadController:
             return
         fields = {*before.spec, *now.spec}
         spec = {field: now.spec.get(field) for field in fields if now.spec.get(field) != before.spec.get(field)}
-        if _RESOURCES in spec:
+        noted = manifests.noted_on_group(now)
+        if _RESOURCES in spec and waits_for_quota(group) is not None:
+            noted |= manifests.wanted_by(now.spec[_RESOURCES])
+            del spec[_RESOURCES]
+        elif _RESOURCES in spec:
             gone = dict.fromkeys(set(group.spec.min_resources or {}) - set(now.spec[_RESOURCES]))
             spec[_RESOURCES] = {**gone, **now.spec[_RESOURCES]}
-        metadata = {"uid": group.metadata.uid, "annotations": manifests.noted_on_group(now)}
+        metadata = {"uid": group.metadata.uid, "annotations": noted}
         change = {"metadata": metadata, "spec": spec}
         try:
             await self._client.patch(kinds.PODGROUPS, group.name, change, group.namespace)

@@ -31,6 +31,7 @@ from scheduler.controllers.namespace_labels import NamespaceLabelController
 from scheduler.controllers.ownerrules import OwnerRulesController
 from scheduler.controllers.podgroups import PodGroupController
 from scheduler.controllers.queues import QueueController
+from scheduler.controllers.refused_minimums import RefusedMinimums
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
@@ -142,6 +143,7 @@ class Leadership:
         self._podgroups = PodGroupController(
             client, informers, recorder, scheduler_names, delays=policy.enqueues, rules=self._rules
         )
+        self._minimums = RefusedMinimums(client, informers)
         observer = Observer(
             informers.groups,
             informers.cache(kinds.RESOURCEQUOTAS),
@@ -182,6 +184,7 @@ class Leadership:
             group.create_task(self._pod_events.run(), name="events of pods")
             group.create_task(self._queues.run(), name="queues")
             group.create_task(self._podgroups.run(), name="podgroups")
+            group.create_task(self._minimums.run(), name="refused minimums")
             group.create_task(self._namespaces.run(), name="labels of namespaces")
             group.create_task(self._ledgers.run(), name="ledgers")
             group.create_task(self._auditor.run(), name="audit")
@@ -321,6 +324,7 @@ class Leadership:
     def _read_ledgers(self) -> None:
         for namespace, unreserved in self._ledgers.unreserved_groups.news():
             self.handle(ReservationsRead(namespace, unreserved))
+            self._minimums.observe(namespace, unreserved)
         for namespace, late in self._state.cluster.late():
             self.handle(LedgerRead(namespace, self._ledgers.table(namespace, late)))
 

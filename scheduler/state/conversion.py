@@ -10,6 +10,7 @@ import msgspec
 from msgspec import structs
 
 from muster.ledger.conversion import readable
+from muster.ledger.reservations import waits_for_quota
 from muster.model import grouping, names, tenant_texts, versions
 from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
@@ -188,12 +189,13 @@ def sla_of(group: PodGroup) -> float | None:
 
 
 def min_resources(group: PodGroup) -> Resources | None:
-    """Return what a group states to need of nodes; what only a quota counts is left out.
+    """Return what a group states to need of nodes, or will state once it is reserved; what only a quota counts is left out.
 
     Raises:
         QuantityError: an amount isn't a quantity.
     """
-    stated = group.spec.min_resources
+    wanted = waits_for_quota(group)
+    stated = group.spec.min_resources if wanted is None else wanted.quantities()
     if stated is None:
         return None
     return _known_on_nodes(msgspec.json.encode(stated)) if len(stated) <= _FEW else _on_nodes(stated)

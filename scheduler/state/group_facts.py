@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import islice, repeat
 
 from muster.ledger.conversion import limits_of, readable
-from muster.ledger.reservations import limited, taken_by_spec
+from muster.ledger.reservations import limited, taken_by_spec, waits_for_quota
 from muster.model import scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import Job, PodGroup, PodSpec, PriorityClass, ResourceQuota
@@ -123,7 +123,7 @@ def _minimum(
 ) -> Resources | None:
     """Return what minMember of a group's pods take of quotas; None where its spec says it, or no quota would limit it."""
     member = group.spec.min_member
-    if group.spec.min_resources is not None or member <= 0 or not names:
+    if group.spec.min_resources is not None or waits_for_quota(group) is not None or member <= 0 or not names:
         return None
     taken = [amounts for amounts in islice(_taken(batch, members), member) if amounts is not None]
     if not taken:

@@ -103,7 +103,7 @@ async def test_what_is_beyond_the_quota_and_who_holds_nothing_is_told(
     # Long lines are broken for people.
     assert " ".join(line.strip() for line in lines).endswith(
         'PodGroup late: its minimum isn\'t reserved, for quota "team" is short by 3 cpu; its pods wait until that is free:'
-        " lower spec.minResources, delete other PodGroups or raise the quota"
+        " lower its minimum, delete other PodGroups or raise the quota"
     )
 
 

@@ -543,3 +543,57 @@ def test_what_quotas_limit_leaves_less_room_for_rows_and_the_object_is_never_too
     assert kinds_of_answers == {Reserved, Unavailable}
     assert "no room for the" in next(answer.reason for answer in given if isinstance(answer, Unavailable))
     assert len(msgspec.json.encode(table.render())) <= 1_400_000
+
+
+def waiting(name: str, wants: Resources, revision: int = 60) -> ObservedGroup:
+    return ObservedGroup(VOLCANO_GROUP, name, f"u-{name}", revision, Resources({}), wanted=wants)
+
+
+def test_a_group_that_waits_for_its_minimum_holds_nothing_and_its_pods_are_refused() -> None:
+    # As a process sees it that listed the group, and so doesn't know since when there is one.
+    groups = shown("has", amounts(cpu="4")), waiting("web", amounts(cpu="8"))
+    table = seeded(*groups, team=amounts(cpu="10"))
+    assert table.quotas["team"].reserved == amounts(cpu="4")
+    assert table.unreserved == {"u-web"}
+    ((group, (lack,)),) = table.outside(view_of(*groups, team=amounts(cpu="10"))).items()
+    assert (group.name, lack.short) == ("web", 2 * 10**9)
+    pod = ReservationRequest("ns", POD, "web", "web-0", "u-web-0", amounts(cpu="1"))
+    (refused,) = table.reserve([pod])[1]
+    assert isinstance(refused, Exceeded)
+    assert refused.of_group
+    assert answers(table, request("other", amounts(cpu="6"))) == [Reserved]
+    table.validate()
+
+
+def test_what_a_group_waited_for_is_reserved_once_it_states_that_and_by_one_alone() -> None:
+    groups = waiting("web", amounts(cpu="8")), waiting("api", amounts(cpu="8"))
+    hard = {"team": amounts(cpu="10")}
+    table = seeded(*groups, **hard)
+    assert set(table.outside(view_of(*groups, **hard)).values()) == {()}
+    # Until one of them states it, their pods take nothing of what either needs whole.
+    pods = [ReservationRequest("ns", POD, each.name, "p", f"p-{each.name}", amounts(cpu="1")) for each in groups]
+    assert answers(table, *pods) == [Unavailable, Unavailable]
+    requests = [
+        ReservationRequest(
+            "ns", PODGROUP, VOLCANO_GROUP, each.name, each.uid, each.wanted, str(each.revision), Resources({})
+        )
+        for each in groups
+    ]
+    table, granted = table.reserve(requests)
+    assert list(map(type, granted)) == [Reserved, Exceeded]
+    # Before it is seen to state that, its pods are admitted already; afterwards the totals have it.
+    folded = table.fold(view_of(*groups, at=101, **hard))
+    assert folded.unreserved == {"u-api"}
+    short = folded.outside(view_of(*groups, at=101, **hard))
+    assert {each.name: bool(lacks) for each, lacks in short.items()} == {"web": False, "api": True}
+    pod = ReservationRequest("ns", POD, "web", "web-0", "u-web-0", amounts(cpu="1"))
+    assert answers(folded, pod, request("small", amounts(cpu="2"))) == [Reserved, Reserved]
+    stated = shown("web", amounts(cpu="8"), revision=102)
+    folded = folded.fold(view_of(stated, groups[1], at=103, **hard))
+    assert folded.quotas["team"].reserved == amounts(cpu="8")
+    assert folded.unreserved == {"u-api"}
+    assert answers(folded, request("small", amounts(cpu="2")), request("more", amounts(cpu="1"))) == [
+        Reserved,
+        Exceeded,
+    ]
+    folded.validate()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 from operated import PYTORCHJOBS, WORKFLOWS, operator, pod_of, pytorchjob
 from plane import Plane
-from workloads import deployment, template
+from workloads import deployment, group, template
 
 from muster.kube import errors
+from muster.kube.cache import ObjectCache, ObjectChange
+from muster.kube.reflector import Reflector
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Object
@@ -120,6 +123,9 @@ async def test_a_gang_deployment_of_twelve_in_a_quota_of_ten_holds_nothing_says_
     condition = next(each for each in refused.status.conditions if each.type == "Reserved")
     assert (condition.status, condition.reason) == ("False", "NotEnoughQuota")
     assert 'quota "team" is short by 2 requests.cpu' in condition.message
+    # What is stated is reserved, whoever adds it up.
+    assert refused.spec.min_resources is None
+    assert refused.metadata.annotation(names.WANTED_RESOURCES) == '{"cpu":"12"}'
     await admitted.patch(kinds.DEPLOYMENTS, "web", {"spec": {"paused": None}})
 
     def told(events: Any) -> bool:
@@ -138,7 +144,65 @@ async def test_a_gang_deployment_of_twelve_in_a_quota_of_ten_holds_nothing_says_
     within = 1300.0 if admitted.plane.name == "sandbox" else 90.0
     running = await admitted.phase(name, "Running", within)
     assert running.metadata.uid == refused.metadata.uid
+    assert running.spec.min_resources == {"cpu": "12"}
+    assert running.metadata.annotation(names.WANTED_RESOURCES) == ""
     assert made.metadata.uid == running.metadata.owner_references[0].uid
+
+
+async def most_stated(world: Any, most: list[int]) -> None:
+    """Keep the largest sum of spec.minResources that PodGroups of the namespace ever had, in cpu, by what a watch shows."""
+    groups: ObjectCache[Any] = ObjectCache()
+
+    def count(_: ObjectChange[Any]) -> None:
+        most.append(max(most.pop(), sum(int((each.spec.min_resources or {}).get("cpu", 0)) for each in groups.items())))
+
+    groups.subscribe(count)
+    await Reflector(world.client, kinds.PODGROUPS, groups, namespace=world.namespace).run()
+
+
+async def test_what_groups_of_existing_workloads_state_never_adds_up_to_more_than_the_quota(admitted):
+    await admitted.node("64")
+    await operator(admitted, PYTORCHJOBS)
+    stateful = {**deployment("db", 4)["spec"], "serviceName": "db", "podManagementPolicy": "Parallel"}
+    del stateful["strategy"]
+    applied = [(kinds.DEPLOYMENTS, deployment(f"web-{number}", 4)) for number in range(4)]
+    applied += [(kinds.STATEFULSETS, {"metadata": {"name": "db"}, "spec": stateful})]
+    applied += [(PYTORCHJOBS, pytorchjob("train", 2))]
+    own = [group(f"own-{number}", minMember=1, minResources={"cpu": "3"}) for number in range(3)]
+    most = [0]
+    async with asyncio.TaskGroup() as tasks:
+        watch = tasks.create_task(most_stated(admitted, most))
+        await admitted.work()
+        # All at once, and people's own groups with them.
+        theirs = [tasks.create_task(create_if_there_is_room(admitted, each)) for each in own]
+        made = await asyncio.gather(*(apply(admitted, *each) for each in applied))
+        await asyncio.gather(*theirs)
+        for _, name in made:
+            await admitted.becomes(kinds.PODGROUPS, name, lambda one: one)
+        await admitted.rest(3)
+        stated = [(await admitted.group(name)).spec.min_resources for _, name in made]
+        assert None in stated
+        assert 8 <= most[0] <= 10
+        # Two fit into what comes to be free, and no more of them state their minimum.
+        await admitted.patch(kinds.RESOURCEQUOTAS, "team", {"spec": {"hard": {"requests.cpu": "18"}}})
+        await admitted.until(lambda: stating(admitted, [name for _, name in made], stated.count(None) - 2))
+        await admitted.rest(3)
+        assert most[0] <= 18
+        await admitted.patch(kinds.RESOURCEQUOTAS, "team", {"spec": {"hard": {"requests.cpu": "40"}}})
+        for _, name in made:
+            found = await admitted.becomes(kinds.PODGROUPS, name, lambda one: one.spec.min_resources is not None)
+            assert found.metadata.annotation(names.WANTED_RESOURCES) == ""
+        watch.cancel()
+
+
+async def create_if_there_is_room(world: Any, body: dict[str, Any]) -> None:
+    with contextlib.suppress(errors.ForbiddenError):
+        await world.client.create(kinds.PODGROUPS, body, world.namespace)
+
+
+async def stating(world: Any, groups: list[str], missing: int) -> bool:
+    """Whether no more than so many of the groups lack a minimum."""
+    return [(await world.group(name)).spec.min_resources for name in groups].count(None) <= missing
 
 
 @pytest.mark.only("sandbox", reason="tests/scheduler/test_workload_reservation.py has the reservation on both")

@@ -7,14 +7,12 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from muster.ledger.reservations import Exceeded, ReservationRequest, Shortage
-from muster.model import kinds
-from muster.model.amounts import NANO, Resources
-from webhooks import review
-from webhooks.evaluation import HOOKS, evaluate
+from muster.ledger.reservations import ReservationRequest
+from muster.model import grouping, kinds
+from muster.model.amounts import Resources
+from muster.model.objects import Meta
 from webhooks.policies import podgroups
-from webhooks.settings import WebhookSettings
-from webhooks.verdict import ALLOWED, Allowed, Denied, ObjectRef
+from webhooks.verdict import ALLOWED, Denied, ObjectRef
 
 INCUBATOR = "scheduling.incubator.k8s.io"
 
@@ -31,31 +29,28 @@ def test_a_group_in_an_open_queue_passes_and_asks_the_ledger_for_its_minimum(ask
 OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-web", "controller": True}
 
 
-@pytest.mark.parametrize(
-    ("name", "owner", "accounts", "verdict"),
-    [
-        ("podgroup-uid-web", OWNER, {"alice"}, Allowed),
-        ("podgroup-uid-web", OWNER, {"bob"}, Denied),
-        ("gang", OWNER, {"alice"}, Denied),
-        ("podgroup-uid-web", OWNER | {"apiVersion": "v1", "kind": "Pod"}, {"alice"}, Denied),
-    ],
-)
-def test_a_group_that_muster_makes_for_a_workload_is_stored_without_a_reservation_where_there_is_no_room(
-    review_of: Any, podgroup: Any, cluster: Any, name: str, owner: dict[str, Any], accounts: set[str], verdict: type
-) -> None:
-    made = podgroup(name, minResources={"cpu": "12"}, metadata={"ownerReferences": [owner]})
-    settings = WebhookSettings(accounts=frozenset(accounts))
-    steps = evaluate(HOOKS["/validate/podgroups"], review.parse(review_of(made)), cluster, settings)
-    assert isinstance(next(steps), ReservationRequest)
-    short = Shortage("cpu", 10 * NANO, 0, 0, 12 * NANO, 2 * NANO, "team")
-    with pytest.raises(StopIteration) as end:
-        steps.send(Exceeded("team", (short,)))
-    assert isinstance(end.value.value, verdict)
-    steps = evaluate(HOOKS["/validate/podgroups"], review.parse(review_of(made)), cluster, settings)
-    next(steps)
-    with pytest.raises(StopIteration) as end:
-        steps.send(Exceeded("", taken_in=INCUBATOR))
-    assert isinstance(end.value.value, Denied)
+WAITS = {"annotations": {"muster.sh/wanted-min-resources": '{"cpu": "12"}'}}
+
+
+def test_what_a_group_waits_for_holds_nothing_until_the_group_states_it(ask: Any, podgroup: Any) -> None:
+    waiting = podgroup("podgroup-uid-web", metadata=WAITS)
+    assert ask(podgroups.validate, waiting) == ALLOWED
+    # Whoever has it state that, Muster or not, is granted all of it or refused.
+    for stated in ("12", "1"):
+        asked = ask(
+            podgroups.validate, podgroup("podgroup-uid-web", minResources={"cpu": stated}), "UPDATE", old=waiting
+        )
+        assert asked.reservation.asked == Resources.parse({"cpu": stated})
+    noted = podgroup("podgroup-uid-web", metadata=WAITS) | {
+        "status": {"phase": "Pending", "minResources": {"cpu": "2"}}
+    }
+    assert ask(podgroups.validate, noted, "UPDATE", old=waiting, sub_resource="status") == ALLOWED
+
+
+@pytest.mark.parametrize("text", ["", "12", "{", '{"cpu": "x"}', '{"a b": "1"}', '{"cpu": "-1"}'])
+def test_a_wanted_minimum_that_cannot_be_read_is_none(text: str) -> None:
+    meta = Meta(annotations={"muster.sh/wanted-min-resources": text})
+    assert grouping.wanted_resources(meta) is None
 
 
 def test_a_group_without_a_minimum_costs_the_ledger_nothing(ask: Any, podgroup: Any) -> None:

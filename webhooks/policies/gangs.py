@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.ledger import wording
-from muster.ledger.reservations import JOB, ReservationRequest, Shortage, held, holding, limited, stated_minimum
+from muster.ledger.reservations import JOB, ReservationRequest, Shortage, foreseen_minimum, held, holding, limited
 from muster.model import grouping, keys, kinds, names, scopes, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
@@ -171,7 +171,7 @@ def growth(subject: GangSubject, uid: str, resources: Resources, view: Admission
     if group is None or not group.metadata.resource_version:
         return asked
     # By the group's uid: to the ledger, rows of one name and several uids are alternatives.
-    holds = holding(group, common.amounts(stated_minimum(group), "spec.minResources")[0])
+    holds = holding(group, common.amounts(foreseen_minimum(group), "spec.minResources")[0])
     facts = tenant_texts.traits(group.metadata.annotation(names.POD_TRAITS)) or asked.scope_facts
     version = group.metadata.resource_version
     return replace(asked, uid=group.metadata.uid, revision=version, previous=holds, previous_facts=facts)

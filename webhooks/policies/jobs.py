@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from muster.ledger.reservations import JOB, ReservationRequest, reserves_late, taken_by_spec
+from muster.ledger.reservations import JOB, ReservationRequest, foreseen_minimum, reserves_late, taken_by_spec
 from muster.model import grouping, kinds, names, tenant_texts
 from muster.model.amounts import QuantityError
 from muster.model.gangs import gang_of_job
@@ -109,7 +109,7 @@ def _place(job: Job, request: AdmissionRequest, view: AdmissionView) -> Place:
 def _reserving_for_group(job: Job, name: str, request: AdmissionRequest, view: AdmissionView) -> Allowed:
     """Ask for the minimum of a group that states none: of its pods, this Job is the first that is known."""
     api_group, group = next(iter(groups_named(view, request.namespace, name).items()), ("", None))
-    if group is None or group.spec.min_resources is not None or not group.spec.min_member:
+    if group is None or foreseen_minimum(group) is not None or not group.spec.min_member:
         return ALLOWED
     if group.status.phase not in _WAITING or reserves_late(group.metadata):
         return ALLOWED

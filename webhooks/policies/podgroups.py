@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from msgspec.structs import replace
-
 from muster.ledger.reservations import COMPLETED, PODGROUP, ReservationRequest, holding, stated_minimum
 from muster.model import grouping, kinds, names, tenant_texts
 from muster.model.amounts import Resources
-from muster.model.objects import Meta, PodGroup
+from muster.model.objects import PodGroup
 from webhooks.patch import PatchRecorder
 from webhooks.policies import common
 from webhooks.policies.common import QueueRequest
@@ -46,10 +44,8 @@ def mutate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -
     return Patched(patch.operations, audit=audit)
 
 
-def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
+def validate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -> Verdict:
     """Check the queue and the fields; what passes asks the ledger for its minimum.
-
-    A group that Muster makes for a workload is stored without a reservation where there is no room for it.
 
     A change of its status does so too, where it holds more from then on: one that reserves late becomes Inqueue, one that
     was Completed is started again, or what its pods take is known now.
@@ -57,11 +53,11 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
     if request.sub_resource == "status":
         return _reserving(request, request.new(PodGroup), request.old(PodGroup))
     if request.operation == "CREATE":
-        return _create(request, view, by_muster=request.user_info.username in settings.accounts)
+        return _create(request, view)
     return _update(request, view)
 
 
-def _create(request: AdmissionRequest, view: AdmissionView, *, by_muster: bool) -> Verdict:
+def _create(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     podgroup = request.new(PodGroup)
     minimum, problems = common.amounts(podgroup.spec.min_resources, _MINIMUM)
     problems += common.length_problems(podgroup.spec.min_resources, _MINIMUM)
@@ -70,15 +66,7 @@ def _create(request: AdmissionRequest, view: AdmissionView, *, by_muster: bool) 
     problems += _name_problems(podgroup, request, view)
     warnings = _warnings(podgroup, minimum, request, view)
     reserving = _reserving(request, podgroup, minimum=minimum if podgroup.spec.min_resources is not None else None)
-    if by_muster and grouping.owner_of(podgroup.metadata) and not _of_a_pod(podgroup.metadata):
-        # Its workload exists already. A group that holds nothing says so to whoever looks, and keeps its pods out. That of
-        # a bare pod has no other pods to keep out, so it isn't stored: nobody's minimum is beyond the quota then.
-        reserving = replace(reserving, unreserved=True)
     return judge(problems, warnings, reserving)
-
-
-def _of_a_pod(group: Meta) -> bool:
-    return any(owner.kind == kinds.PODS.name for owner in group.owner_references or ())
 
 
 def _update(request: AdmissionRequest, view: AdmissionView) -> Verdict:

@@ -1,0 +1,35 @@
+"""Rows for what a view shows: groups, what their pods take, and groups that wait for their minimum. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from muster.ledger.reservations import PODGROUP
+from muster.ledger.rows import POD_SUMS, Row, RowState
+from muster.ledger.view import LedgerView, ObservedGroup
+from muster.model.amounts import Resources
+
+
+def seen(shown: ObservedGroup, limits: frozenset[str]) -> Row:
+    """Return the row of what a group holds, or waits for, as far as it is limited."""
+    amounts = shown.minimum.only(limits)
+    return Row(PODGROUP, shown.group, shown.name, shown.uid, amounts, RowState.SEEN, shown.revision)
+
+
+def used(name: str, amounts: Resources) -> Row:
+    """Return the row of what the pods of a group take."""
+    return Row(POD_SUMS, "", name, "-", amounts, RowState.SEEN, 0)
+
+
+def granted(rows: Iterable[Row]) -> frozenset[str]:
+    """Return the uids of what may come to hold more than is seen of it."""
+    return frozenset(row.uid for row in rows if row.state is RowState.FROM)
+
+
+def waiting(pending: Iterable[Row], view: LedgerView, limits: frozenset[str]) -> list[Row]:
+    """Mark the groups that wait for their minimum, but for those that have been granted it."""
+    stating = granted(pending)
+    rows = (seen(each, limits) for each in view.waiting() if each.uid not in stating)
+    return [replace(row, state=RowState.UNRESERVED) for row in rows if row.amounts]
