@@ -27,7 +27,7 @@ from scheduler.state.informers import Informers
 _ROOM: Final = frozenset({"", wording.unreserved(())})
 
 
-class _WaitingGroup(NamedTuple):
+class _RefusedGroup(NamedTuple):
     kind: Kind[Any]
     namespace: str
     name: str
@@ -42,9 +42,9 @@ class RefusedMinimums:
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._informers = informers
-        self._waiting: dict[str, set[_WaitingGroup]] = {}
+        self._waiting: dict[str, set[_RefusedGroup]] = {}
         self._reasons: dict[str, Mapping[Key, str]] = {}
-        self._work: WorkQueue[_WaitingGroup] = WorkQueue("refused minimum", self._reconcile)
+        self._work: WorkQueue[_RefusedGroup] = WorkQueue("refused minimum", self._reconcile)
         for kind, cache in informers.groups.items():
             cache.subscribe(partial(self._on_group, kind))
 
@@ -62,7 +62,7 @@ class RefusedMinimums:
     def _on_group(self, kind: Kind[PodGroup], change: ObjectChange[PodGroup]) -> None:
         group = change.new or change.old
         assert group is not None, "a change is of something"
-        ref = _WaitingGroup(kind, group.namespace, group.name)
+        ref = _RefusedGroup(kind, group.namespace, group.name)
         if change.new is not None and _waits(group):
             # `observe` is told of the namespace next: whether there is room has to be known first.
             self._waiting.setdefault(ref.namespace, set()).add(ref)
@@ -71,10 +71,10 @@ class RefusedMinimums:
             if not refs:
                 del self._waiting[ref.namespace]
 
-    def _has_room(self, ref: _WaitingGroup) -> bool:
+    def _has_room(self, ref: _RefusedGroup) -> bool:
         return self._reasons.get(ref.namespace, {}).get((ref.kind.group, ref.name), "") in _ROOM
 
-    async def _reconcile(self, ref: _WaitingGroup) -> None:
+    async def _reconcile(self, ref: _RefusedGroup) -> None:
         group = self._informers.cache(ref.kind).get(ref.name, ref.namespace)
         if group is None or not _waits(group) or not self._has_room(ref):
             return
