@@ -46,6 +46,22 @@ spec:
       restartPolicy: Never
       schedulerName: kube-batch
 """
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+spec:
+  replicas: 6
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata:
+      labels: {app: web}
+      annotations: {scheduling.k8s.io/group-name: qj-1}
+    spec:
+      schedulerName: kube-batch
+      containers: [{name: main, image: busybox, resources: {requests: {cpu: "1"}}}]
+"""
 GROUP = """
 apiVersion: scheduling.incubator.k8s.io/v1alpha1
 kind: PodGroup
@@ -123,3 +139,21 @@ def test_applied_after_its_group_it_is_refused_with_what_it_is_short_of(run: Run
     assert "requests 6 requests.cpu, but" in said
     assert "4 requests.cpu hard, 0 reserved, so 4 are free: short by 2 requests.cpu" in said
     assert "No resources found" in run("get", "pods")[1]
+
+
+@clusters("--legacy-apis")
+def test_a_deployment_of_such_a_group_is_refused_too_and_applied_when_the_quota_is_large_enough(run: Run):
+    code, said = run("apply", "-f", "-", stdin=GROUP)
+    assert code == 0, said
+    # Admitted, since nothing is known yet that it needs.
+    code, said = run("wait", f"{PODGROUPS}/qj-1", "--for=jsonpath={.status.phase}=Inqueue", "--timeout=60s")
+    assert code == 0, said
+    code, said = run("apply", "-f", "-", stdin=DEPLOYMENT)
+    assert code == 1, said
+    assert "Deployment web requests 6 requests.cpu, but" in said
+    assert "4 requests.cpu hard, 0 reserved, so 4 are free: short by 2 requests.cpu" in said
+    code, said = run("patch", "quota", "team", "--type=merge", "--patch", '{"spec": {"hard": {"requests.cpu": "6"}}}')
+    assert code == 0, said
+    until(run, "apply", "-f", "-", stdin=DEPLOYMENT, holds=lambda code, _: code == 0)
+    code, said = run("wait", f"{PODGROUPS}/qj-1", "--for=jsonpath={.status.phase}=Running", "--timeout=90s")
+    assert code == 0, said

@@ -12,7 +12,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from muster.ledger import wording
-from muster.ledger.reservations import JOB, ReservationRequest, Shortage, foreseen_minimum, held, holding, limited
+from muster.ledger.reservations import (
+    JOB,
+    ReservationRequest,
+    Shortage,
+    foreseen_minimum,
+    held,
+    holding,
+    limited,
+    taken_by_spec,
+)
+from muster.ledger.reservations import reserves_late as late
 from muster.model import grouping, keys, kinds, names, scopes, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
@@ -24,6 +34,10 @@ from webhooks.verdict import DenialReason, ObjectRef, Problem
 from webhooks.view import AdmissionView, groups_named
 
 _MINIMUM: Final = f"annotation {names.GROUP_MIN_MEMBER}"
+_WAITING: Final = frozenset({"", "Pending"})
+"""Phases of a group of which nothing has started."""
+NOT_STARTED: Final = _WAITING | {"Inqueue"}
+"""Those, and that of a group that was admitted before anybody knew what it needs."""
 
 
 class Place(Struct, frozen=True):
@@ -159,6 +173,27 @@ def reservation(subject: GangSubject, uid: str, resources: Resources) -> Reserva
     """Return the request for what the group of a new object will hold, under that group's name."""
     group = (subject.namespace, JOB, names.VOLCANO_GROUP, grouping.generated_name(uid), uid)
     return ReservationRequest(*group, resources, scope_facts=subject.gang.scope_facts)
+
+
+def unstated_minimum(
+    subject: GangSubject, uid: str, view: AdmissionView, *, phases: frozenset[str] = _WAITING
+) -> ReservationRequest | None:
+    """Return the request for the minimum of a user's group that states none: a new object's pods are the first that are known.
+
+    None where the group is in none of the ``phases``, reserves later, or the object has several templates.
+    """
+    gang, found = subject.gang, groups_named(view, subject.namespace, subject.gang.group())
+    api_group, group = next(iter(found.items()), ("", None))
+    if group is None or foreseen_minimum(group) is not None or not group.spec.min_member or len(gang.tasks) != 1:
+        return None
+    if group.status.phase not in phases or late(group.metadata):
+        return None
+    try:
+        minimum = taken_by_spec(gang.tasks[0].template.spec) * group.spec.min_member
+    except QuantityError:
+        return None  # an API server stores no pod of it
+    facts = tenant_texts.traits(group.metadata.annotation(names.POD_TRAITS))
+    return ReservationRequest(subject.namespace, JOB, api_group, group.name, uid, minimum, scope_facts=facts)
 
 
 def growth(subject: GangSubject, uid: str, resources: Resources, view: AdmissionView) -> ReservationRequest:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from muster.ledger.reservations import JOB, ReservationRequest, foreseen_minimum, reserves_late, taken_by_spec
-from muster.model import grouping, kinds, names, tenant_texts
-from muster.model.amounts import QuantityError
+from muster.model import grouping, kinds, names
 from muster.model.gangs import gang_of_job
 from muster.model.objects import Job, Meta
 from webhooks.patch import PatchRecorder
@@ -15,12 +13,10 @@ from webhooks.policies.gangs import GangSubject, Place
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import ALLOWED, Allowed, Patched, Verdict, judge
-from webhooks.view import AdmissionView, groups_named
+from webhooks.view import AdmissionView
 
 _OFF: Final = "off"
 _DELAYS: Final = ("suspend", _OFF)
-_WAITING: Final = frozenset({"", "Pending"})
-"""Phases of a group of which nothing has started."""
 
 
 def mutate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
@@ -52,7 +48,8 @@ def _create(job: Job, request: AdmissionRequest, view: AdmissionView, settings: 
     warnings = [*_annotation_warnings(job), *gangs.group_warnings(subject, place, view)]
     if place.group:
         # What the group states was judged when it was created.
-        return judge(problems, warnings, _reserving_for_group(job, place.group, request, view))
+        unstated = gangs.unstated_minimum(subject, job.metadata.uid, view)
+        return judge(problems, warnings, Allowed(reservation=unstated) if unstated is not None else ALLOWED)
     if not grouping.owns_group(job.metadata, settings.rules):
         # The group is made for an owner above or for each pod, and judged then.
         return judge(problems, warnings)
@@ -104,22 +101,6 @@ def _place(job: Job, request: AdmissionRequest, view: AdmissionView) -> Place:
         # An owner above may name the queue. What it is will be known, and judged, when the group is made.
         return Place()
     return gangs.place(subject, view)
-
-
-def _reserving_for_group(job: Job, name: str, request: AdmissionRequest, view: AdmissionView) -> Allowed:
-    """Ask for the minimum of a group that states none: of its pods, this Job is the first that is known."""
-    api_group, group = next(iter(groups_named(view, request.namespace, name).items()), ("", None))
-    if group is None or foreseen_minimum(group) is not None or not group.spec.min_member:
-        return ALLOWED
-    if group.status.phase not in _WAITING or reserves_late(group.metadata):
-        return ALLOWED
-    try:
-        minimum = taken_by_spec(job.spec.template.spec) * group.spec.min_member
-    except QuantityError:
-        return ALLOWED  # an API server stores no pod of it
-    facts = tenant_texts.traits(group.metadata.annotation(names.POD_TRAITS))
-    place = (request.namespace, JOB, api_group, group.name, job.metadata.uid)
-    return Allowed(reservation=ReservationRequest(*place, minimum, scope_facts=facts))
 
 
 def _delay(job: Job, request: AdmissionRequest, view: AdmissionView) -> str:

@@ -81,7 +81,10 @@ class _WorkloadReview(Struct):
             self.problems += gangs.queue_problems(new, place, self.view)
             self.warnings += gangs.group_warnings(new, place, self.view)
         if place.group:
-            return  # What the group states was judged when it was created.
+            # What the group states was judged when it was created.
+            if old is None and gang.own and gang.at_once:
+                self._try_unstated(new)
+            return
         if old is None:
             self.warnings += [*gang.warnings(), *common.limit_warnings(self.view, place.queue)]
         scaled = self._subject(gangs.as_scaled(before, gang)) if before is not None else None
@@ -113,6 +116,12 @@ class _WorkloadReview(Struct):
             self.problems += gangs.quota_problems(subject, minimum.resources, self.view)
         elif minimum.resources:
             self._reserve(subject, minimum, had)
+
+    def _try_unstated(self, subject: GangSubject) -> None:
+        """Ask whether the minimum of a user's group, which states none, fits: the leader reserves it once there are pods."""
+        asked = gangs.unstated_minimum(subject, self.after.metadata.uid, self.view, phases=gangs.NOT_STARTED)
+        if asked is not None:
+            self.otherwise = Allowed(reservation=asked, trial=True)
 
     def _judge_start(self, subject: GangSubject, member: int) -> None:
         """Say that a gang never starts, or not before it is scaled."""
