@@ -172,6 +172,29 @@ def test_beside_a_cluster_that_another_serves_it_refuses_and_leaves_the_other_s_
         assert up.end(signal.SIGTERM) == 0
 
 
+@pytest.mark.parametrize("plane", ["sandbox", "kubernetes"])
+def test_its_ca_is_rotated_under_load_and_its_secrets_go_with_it(plane, request, tmp_path):
+    config, options, waits = tmp_path / "kubeconfig", ["--kubeconfig-out", str(tmp_path / "kubeconfig")], []
+    if plane == "kubernetes":
+        config = request.getfixturevalue("real_control_plane").kubeconfig()
+        options, waits = ["--kubeconfig", str(config)], ["--publish-wait", "1s", "--soak", "1s"]
+    with muster_up(*options, kubeconfig=config) as up:
+        command = [sys.executable, "-m", "muster.cli", "certs", "rotate-ca", *waits, "--kubeconfig", str(config)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as rotation:
+            refusals = []
+            while rotation.poll() is None:
+                refusals.append(kubectl(config, "create", "-f", "-", stdin=GROUP % ("lost", "nowhere")).stdout)
+            assert rotation.stdout is not None
+            said = rotation.stdout.read()
+        assert rotation.returncode == 0, said
+        assert "retire -> steady" in said
+        assert [each for each in refusals if 'queue "nowhere" (spec.queue) does not exist' not in each] == []
+        assert len(refusals) > 1
+        assert up.end(signal.SIGTERM) == 0
+    if plane == "kubernetes":
+        assert "muster-webhook" not in kubectl(config, "get", "secrets", "-n", "muster-system", "-o", "name").stdout
+
+
 def test_two_do_not_share_a_kubeconfig_and_the_first_goes_on(tmp_path):
     config = tmp_path / "kubeconfig"
     with muster_up("--nodes", "0", "--kubeconfig-out", str(config), kubeconfig=config) as up:

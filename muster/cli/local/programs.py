@@ -14,17 +14,22 @@ import secrets
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from certs import authority, paths
 from certs.bundle import KeyPair
 from certs.serving import CertificateFiles
+from certs.state import RotationWaits
 from muster.cli.installation import crds, namespaces, permissions, preflight, webhook_configurations
 from muster.cli.local import kubeconfig_file
+from muster.cli.local.certificates import StoredCertificates
 from muster.cli.local.configuration import StoredConfiguration
+from muster.cli.local.private_files import write_pair, write_private
 from muster.kube import auth, wait
 from muster.kube.client import Client
 from muster.kube.clock import Clock, SystemClock
@@ -46,6 +51,8 @@ from webhooks.settings import WebhookSettings
 
 LOOPBACK: Final = "127.0.0.1"
 _LEADING_SECONDS: Final = 30.0
+_HERE: Final = RotationWaits(spread=timedelta(seconds=2), soak=timedelta(seconds=5))
+"""The embedded API server has a new bundle at once, and the one replica its new certificate within two seconds."""
 _HOSTS: Final = (LOOPBACK, "localhost")
 
 
@@ -59,13 +66,17 @@ class SimulatedNodes(Struct, frozen=True):
 
 
 class LocalOptions(Struct, frozen=True):
-    """What a person may choose of Muster itself; ``config`` is the file that the policy came from, to be followed."""
+    """What a person may choose of Muster itself; ``config`` is the file that the policy came from, to be followed.
+
+    ``waits`` is how long a rotation of the CA waits for API servers and replicas.
+    """
 
     schedulers: tuple[str, ...]
     legacy_apis: bool
     adopt_crds: bool
     policy: Policy
     config: Path | None = None
+    waits: RotationWaits = field(default_factory=RotationWaits)
 
 
 def default_kubeconfig() -> Path:
@@ -102,7 +113,9 @@ async def embedded(
         for number in range(1, nodes.count + 1):
             await sandbox.add_node(f"node-{number}", nodes.cpu, nodes.memory, nodes.pods)
         inside = sandbox.transport()
-        trouble = await stack.enter_async_context(_muster(inside, inside, ca, folder / "webhook", clock, wishes))
+        trouble = await stack.enter_async_context(
+            _muster(inside, inside, ca, folder / "webhook", clock, replace(wishes, waits=_HERE))
+        )
         stack.enter_context(kubeconfig_file.written(file, kubeconfig(url, token, ca.certificate)))
         yield trouble
 
@@ -139,7 +152,8 @@ async def _muster(
     await namespaces.ensure(client, names.SYSTEM_NAMESPACE)
     user = await _whoami(client)
     async with contextlib.AsyncExitStack() as stack:
-        _write_pair(authority.issue(ca, _HOSTS, clock.now()), folder)
+        pair = authority.issue(ca, _HOSTS, clock.now())
+        write_pair(pair, folder)
         stack.push_async_callback(permissions.remove, client, permissions.policies())
         await permissions.apply(client, permissions.policies(user, schedulers=wishes.schedulers))
         settings = WebhookSettings(
@@ -147,7 +161,7 @@ async def _muster(
         )
         # One for as long as this runs: nobody else's processes on this machine know it.
         segment = paths.segment(secrets.token_bytes(paths.BYTES))
-        _write_private(folder / names.SEGMENTS_FILE, segment)
+        write_private(folder / names.SEGMENTS_FILE, segment)
         options = WebhookOptions(
             CertificateFiles(folder),
             ListenOptions(LOOPBACK, 0, drain=0),
@@ -168,6 +182,11 @@ async def _muster(
                 own_namespace=names.SYSTEM_NAMESPACE,
             ),
         )
+        certificates = StoredCertificates(client, clock, folder, wishes.waits)
+        stack.push_async_callback(certificates.remove)
+        await certificates.store(ca, pair, _HOSTS, f"{LOOPBACK}:{server.port}")
+        following = asyncio.create_task(certificates.follow(), name="certificates")
+        stack.push_async_callback(_cancelled, following)
         stored = StoredConfiguration(client, wishes.config)
         stack.push_async_callback(stored.remove)
         await stored.store()
@@ -230,22 +249,8 @@ async def _whoami(client: Client) -> str:
     return str(json.loads(answer.body)["status"]["userInfo"]["username"])
 
 
-def _write_pair(pair: KeyPair, folder: Path) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / "tls.crt").write_bytes(pair.certificate)
-    _write_private(folder / "tls.key", pair.key.decode())
-    return folder
-
-
-def _write_private(file: Path, text: str) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.unlink(missing_ok=True)
-    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:  # noqa: PTH123 - a mode from the first moment on
-        opened.write(text)
-
-
 def _context(pair: KeyPair, folder: Path) -> ssl.SSLContext:
-    _write_pair(pair, folder / "apiserver")
+    write_pair(pair, folder / "apiserver")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "apiserver" / "tls.crt", folder / "apiserver" / "tls.key")
     return context
