@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from asked import POLICY, TAKEN, Json, asked, gang, key, made, node, of_actions, pod, queue, replaced
+from asked import POLICY, TAKEN, Json, asked, gang, held_job, key, made, node, of_actions, pod, queue, replaced, state
 
 from muster.cli.answers.why import lines
+from muster.cli.installation import crds
 from muster.cli.output import UNBROKEN
-from muster.whatif import why
+from muster.model import names
+from muster.model.manifests import Manifest
+from muster.sandbox import virtual_time
+from muster.whatif import admission, why
 from scheduler.engine.policy import Policy
 
 QUEUES = [queue("default"), queue("a"), queue("b")]
@@ -198,3 +202,22 @@ def test_when_a_group_that_was_admitted_goes_back_is_told(since: str | None, sai
     assert f"until  {answer.timeout}" in list(lines(answer, UNBROKEN, TAKEN))
     waits = why.ask(asked([node("node-0", {"cpu": "4"}), *QUEUES, *gang("train", [8], "b")]), key("train"))
     assert waits.timeout == ""
+
+
+def test_admit_names_the_pods_that_are_evicted_for_a_workload_and_does_not_say_that_it_starts_now() -> None:
+    there = [node("node-0", {"cpu": "4"}), *QUEUES, *lender(), made("v1", "Namespace", {"name": "team"})]
+    objects = state([each | {"metadata": each["metadata"] | {"resourceVersion": "1"}} for each in there])
+    job = held_job("train", 1, 1)
+    template = job["spec"]["template"]
+    template["metadata"]["annotations"] = {names.QUEUE_NAME_KEYS[0]: "b"}
+    template["spec"]["containers"][0]["image"] = "example.com/train"
+    job = made("batch/v1", "Job", {"name": "train", "namespace": "team"}, spec=job["spec"] | {"suspend": False})
+    found = virtual_time.run(
+        admission.find_out(
+            objects, [Manifest(job, "job.yaml", "team")], [], POLICY, ["muster"], crds.manifests(legacy_apis=False)
+        )
+    )
+    assert [(each.outcome, each.answer.status) for each in found.verdicts] == [("admitted", None)]
+    (start,) = found.starts
+    assert (start.kind, start.evicts) == ("soon", ("team/lender-3",))
+    assert start.text == "the scheduler evicts 1 pod of PodGroup team/lender for it"
