@@ -17,6 +17,7 @@ from muster.kube.transport import MERGE_PATCH, Request
 from muster.model import kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Object
+from muster.model.workloads import CRONJOB
 from webhooks.compose import WebhookOptions, serving
 from webhooks.policies import hints, podgroups
 from webhooks.server import ListenOptions
@@ -330,6 +331,14 @@ async def test_a_value_that_means_nothing_is_refused_where_it_changes(plane: Pla
     for kind in (kinds.DEPLOYMENTS, kinds.JOBS):
         await plane.create(kind, workload(kind, "w"), judged)
         assert "means nothing" in await refused(plane, kind, "w", "annotations", names.QUOTA_POLICY, "Bogus", judged)
+    # So it is in templates, and of what stood there before the rest may change.
+    for kind in (kinds.DEPLOYMENTS, kinds.STATEFULSETS, kinds.JOBS):
+        with pytest.raises(errors.ForbiddenError, match="of the pods' template means nothing; write Reject or Queue"):
+            await plane.create(kind, workload(kind, "t", **{names.QUOTA_POLICY: "Bogus"}), judged)
+    inside = {"spec": {"template": workload(kinds.JOBS, "x", **{names.QUOTA_POLICY: "Bogus"})["spec"]["template"]}}
+    nightly = {"metadata": {"name": "n"}, "spec": {"schedule": "0 0 * * *", "jobTemplate": inside}}
+    with pytest.raises(errors.ForbiddenError, match="of the pods' template means nothing"):
+        await plane.create(CRONJOB.kind, nightly, judged)
     await plane.create(kinds.PODGROUPS, {"metadata": {"name": "g"}, "spec": {"minMember": 1}}, judged)
     assert "means nothing" in await refused(
         plane, kinds.PODGROUPS, "g", "annotations", names.QUOTA_POLICY, "Bogus", judged

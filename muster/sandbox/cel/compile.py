@@ -157,7 +157,7 @@ class _Compiler:
         return kind, folds.field(run, name, converter(kind))
 
     def _field(self, node: Select, holder: Type) -> tuple[str, Type]:
-        if holder is DYN:
+        if holder == DYN:
             return node.field, DYN
         if holder.fields is not None:
             # A keyword is a field's name where nothing else can be meant: ``self.namespace`` is ``self.__namespace__``.
@@ -173,7 +173,7 @@ class _Compiler:
         (operand, run), (key, key_run) = (self.node(each, scope) for each in node.arguments)
         through_optional = operand.kind == "optional"
         holder = operand.arguments[0] if through_optional else operand
-        if holder is DYN:
+        if holder == DYN:
             result = DYN
         elif holder.kind == "list" and key.kind in {"int", "double", "dyn"}:
             result = holder.arguments[0]
@@ -273,7 +273,7 @@ class _Compiler:
         return BOOL, folds.quantifier(node.macro, run, node.variables, body_run)
 
     def _elements(self, node: Fold, operand: Type) -> tuple[Type, ...]:
-        if operand is DYN:
+        if operand == DYN:
             return DYN, DYN
         if operand.kind == "list":
             element = operand.arguments[0]

@@ -163,7 +163,7 @@ def matches(wanted: Type, given: Type, bound: dict[str, Type]) -> bool:
         if DYN in {known, given}:
             bound[wanted.kind] = DYN
         return compatible(known, given)
-    if wanted is DYN or given is DYN:
+    if DYN in (wanted, given):
         return True
     if wanted.kind != given.kind:
         return False
@@ -174,7 +174,7 @@ def matches(wanted: Type, given: Type, bound: dict[str, Type]) -> bool:
 
 def compatible(left: Type, right: Type) -> bool:
     """Whether values of the two types may be compared or stand for each other."""
-    if left is DYN or right is DYN:
+    if DYN in (left, right):
         return True
     if "null" in {left.kind, right.kind}:
         other = right if left.kind == "null" else left

@@ -210,3 +210,8 @@ def test_a_pattern_of_go_finds_what_go_finds(pattern, text, found):
 def test_a_pattern_that_can_not_be_translated_is_refused(pattern):
     with pytest.raises(PatternError, match="error parsing regexp: "):
         compile_pattern(pattern)
+
+
+def test_what_is_made_dynamic_has_fields_and_members():
+    assert evaluated("has(dyn(x).a) && dyn(x).a.b == 1 && dyn(x)['a'].b == 1", x={"a": {"b": 1}}) == ("value", "true")
+    assert evaluated("has(dyn(x).a)", x={}) == ("value", "false")
