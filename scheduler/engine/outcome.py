@@ -72,6 +72,7 @@ class PlanBuilder:
                 operation.beneficiary.info.key,
                 operation.beneficiary.info.title,
                 self._priority(operation.beneficiary),
+                _other_queue(operation.job.info, operation.beneficiary.info),
             )
             for operation in self._session.allocations.committed
             if operation.status is TaskStatus.RELEASING and operation.beneficiary is not None
@@ -250,6 +251,10 @@ class PlanBuilder:
             refused=_refused(job.info),
             lapsed_after=job.lapsed_after,
         )
+
+
+def _other_queue(victim: JobInfo, beneficiary: JobInfo) -> str:
+    return beneficiary.queue if beneficiary.queue != victim.queue else ""
 
 
 def _uuid(text: str) -> str:

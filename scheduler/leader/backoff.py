@@ -15,7 +15,7 @@ from muster.kube.backoff import Backoff
 from scheduler.engine.requeue import recorded
 from scheduler.leader.intervals import LONGEST_RESERVATION_RETRY_SECONDS, RESERVATION_RETRY_SECONDS
 from scheduler.model.kept_places import EvictionPause
-from scheduler.model.plan import Plan
+from scheduler.model.plan import GroupStatus, Plan
 from scheduler.model.snapshot import GroupKey, Phase, RequeueState, TaskStatus
 
 _FIRST_PAUSE: Final = 1.0
@@ -65,11 +65,16 @@ class EvictionTally:
         found = {}
         for key in list(self._evicted):
             status = plan.groups.get(key)
-            if status is None or status.uid in plan.rolled_back:
+            if status is None or status.uid in plan.rolled_back or _goes_back(status):
                 found[key] = self._evicted.pop(key)
             elif status.phase in _STARTED:
                 del self._evicted[key]
         return found
+
+
+def _goes_back(status: GroupStatus) -> bool:
+    """Whether a group goes back to Pending, for whatever reason: also at once, where an eviction for it was refused."""
+    return status.before is Phase.INQUEUE and status.phase is Phase.PENDING
 
 
 class RequeueTimers:

@@ -168,10 +168,12 @@ class Evictor:
         # The event is for those who see this namespace, who may not see another.
         same = eviction.beneficiary.namespace == task.namespace
         winner = eviction.title if same else "a PodGroup of another namespace"
-        words = f"Preempted by {winner} (priority {eviction.priority})"
-        if eviction.beneficiary == eviction.group:
+        reason, words = "Preempted", f"Preempted by {winner} (priority {eviction.priority})"
+        if eviction.reclaimed_by:
+            reason, words = "Reclaimed", f"Reclaimed by queue {eviction.reclaimed_by} for {winner}"
+        elif eviction.beneficiary == eviction.group:
             words = f"Evicted: the other pods of {eviction.title}, which must start together, found no nodes"
-        self._recorder.record(kinds.PODS, about, "Preempted", words)
+        self._recorder.record(kinds.PODS, about, reason, words)
 
 
 async def _attempt(eviction: Eviction, step: Callable[[Eviction], Awaitable[None]]) -> _Refusal | None:

@@ -144,27 +144,14 @@ class Leadership:
             client, informers, recorder, scheduler_names, delays=policy.enqueues, rules=self._rules
         )
         self._minimums = RefusedMinimums(client, informers)
-        observer = Observer(
-            informers.groups,
-            informers.cache(kinds.RESOURCEQUOTAS),
-            informers.pods,
-            informers.watching.timeline,
-            tuple(scheduler_names),
-        )
-        waits = guaranteed_in(informers.cache(kinds.NAMESPACES))
-        namespaces = informers.cache(kinds.NAMESPACES)
-        windows = QuotaWindows(client, namespaces, informers.pods, informers.groups, quota_mode, tuple(scheduler_names))
+        quotas, namespaces = informers.cache(kinds.RESOURCEQUOTAS), informers.cache(kinds.NAMESPACES)
+        served = tuple(scheduler_names)
+        observer = Observer(informers.groups, quotas, informers.pods, informers.watching.timeline, served)
+        waits = guaranteed_in(namespaces)
+        windows = QuotaWindows(client, namespaces, informers.pods, informers.groups, quota_mode, served)
         self._ledgers = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits, windows)
         windows.subscribe(lambda name: self.handle(LedgerChanged(name)))
-        self._auditor = Auditor(
-            client,
-            ledgers,
-            informers.cache(kinds.RESOURCEQUOTAS),
-            informers.groups,
-            observer,
-            metrics.audit,
-            waits,
-        )
+        self._auditor = Auditor(client, ledgers, quotas, informers.groups, observer, metrics.audit, waits)
         ledgers.subscribe(
             lambda change: self.handle(LedgerChanged((change.new or change.old or QuotaLedger()).namespace))
         )

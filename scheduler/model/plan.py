@@ -43,7 +43,8 @@ class Bind(msgspec.Struct, frozen=True, gc=False):
 class Eviction(msgspec.Struct, frozen=True, gc=False):
     """A pod of a group gives its place up; ``beneficiary`` is the group that gets it.
 
-    ``priority`` and ``title`` are the beneficiary's; the title is what people know it by.
+    ``priority`` and ``title`` are the beneficiary's; the title is what people know it by. ``reclaimed_by`` is the
+    beneficiary's queue, where that isn't the pod's own.
     """
 
     task: Task
@@ -51,6 +52,7 @@ class Eviction(msgspec.Struct, frozen=True, gc=False):
     beneficiary: GroupKey
     title: str
     priority: int = 0
+    reclaimed_by: str = ""
 
 
 class GroupStatus(Struct, frozen=True):

@@ -16,6 +16,7 @@ from muster.kube.clock import LoopClock
 from muster.kube.events import EventRecorder
 from muster.kube.transport import Request, Response
 from muster.model.amounts import NOTHING
+from scheduler.configuration import config
 from scheduler.leader.backoff import EvictionPauses, EvictionTally
 from scheduler.leader.events import EvictionRefused, EvictionRetryDue
 from scheduler.leader.evictor import Evictor
@@ -23,7 +24,7 @@ from scheduler.leader.state import SchedulerState
 from scheduler.model.affinity import CountingRule, PodSelection, PodSet
 from scheduler.model.constraints import Constraints
 from scheduler.model.plan import Eviction
-from scheduler.model.snapshot import GroupKey, RequeueState, Task, TaskClass, TaskStatus
+from scheduler.model.snapshot import GroupKey, Phase, RequeueState, Task, TaskClass, TaskStatus
 
 GROUP = GroupKey("scheduling.volcano.sh", "ns", "g")
 EVICTION = Eviction(
@@ -258,3 +259,35 @@ def test_who_left_for_a_group_that_goes_back_left_in_vain(build):
     assert tally.in_vain(plan) == {}
     assert tally.in_vain(replace(plan, rolled_back={plan.groups[key].uid: RequeueState(0.0)})) == {key: 2}
     assert tally.in_vain(replace(plan, groups={})) == {}
+
+
+def test_who_left_before_an_eviction_was_refused_left_in_vain(build):
+    plan = build.group("urgent", 1, phase="Inqueue").decide()
+    (key,) = plan.groups
+    tally = EvictionTally()
+    tally.evicted(key)
+    # It goes back at once, and nothing is postponed by that.
+    back = replace(plan.groups[key], before=Phase.INQUEUE, phase=Phase.PENDING)
+    assert tally.in_vain(replace(plan, groups={key: back})) == {key: 1}
+    # Where groups don't queue, one that is Pending may still wait for its victims to leave.
+    tally.evicted(key)
+    stays = replace(plan.groups[key], before=Phase.PENDING, phase=Phase.PENDING)
+    assert tally.in_vain(replace(plan, groups={key: stays})) == {}
+
+
+async def test_an_event_of_what_was_reclaimed_names_the_queue_that_it_was_reclaimed_by():
+    recorder: Any = Recorder()
+    evictor = Evictor(Client(Server(status(201))), recorder, Told())
+    evictor.start([replace(EVICTION, beneficiary=GROUP._replace(name="urgent"), reclaimed_by="research")])
+    await asyncio.sleep(1)
+    await evictor.close()
+    assert recorder.texts == ["Reclaimed by queue research for PodGroup ns/urgent"]
+
+
+@pytest.mark.parametrize(("queue", "by"), [("mine", "mine"), ("default", "")])
+def test_what_is_taken_from_another_queue_is_reclaimed(build, queue, by):
+    build.priority("high", 9).queue("mine").node("n", "2").group("runs", 1, phase="Running")
+    build.pod("r-0", "runs", node="n").pod("r-1", "runs", node="n")
+    build.gang("waits", 1, 1, "1", queue=queue, priorityClassName="high")
+    plan = build.decide(config.DEFAULT.replace("reclaim", "preempt, reclaim"))
+    assert [each.reclaimed_by for each in plan.evictions] == [by]
