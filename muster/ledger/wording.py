@@ -28,7 +28,7 @@ def refusal(request: ReservationRequest, refused: Exceeded, owners: Mapping[str,
     who = _who(request, owners)
     if refused.of_group:
         return (
-            f"{_EXCEEDED}{_group_of(request, owners)} holds no reservation, for {_short(refused.shortages)};"
+            f"{_EXCEEDED}{_group_of(request, owners)} holds no reservation, because {_short(refused.shortages)};"
             " its pods are admitted once that is free: lower its minimum, delete other PodGroups or raise the quota"
         )
     if refused.taken_in:
@@ -69,7 +69,7 @@ def unreserved(shortages: Iterable[Shortage]) -> str:
     if not (shortages := tuple(shortages)):
         return "its minimum is about to be reserved"
     return (
-        f"its minimum isn't reserved, for {_short(shortages)}; its pods wait until that is free:"
+        f"its minimum isn't reserved, because {_short(shortages)}; its pods wait until that is free:"
         " lower its minimum, delete other PodGroups or raise the quota"
     )
 
@@ -91,8 +91,8 @@ def overcommitted(quota: str, shortage: Shortage) -> str:
     resource = shortage.resource
     reserved = _plain(shortage.reserved + shortage.used, resource)
     return (
-        f"{_amount(shortage.hard, resource)} of quota {_quoted(quota)} is less than the {reserved} reserved:"
-        " no more is admitted until it fits"
+        f"quota {_quoted(quota)} has {_amount(shortage.hard, resource)} hard, {reserved} reserved:"
+        f" short by {_amount(shortage.short, resource)}; no more is admitted until it fits"
     )
 
 

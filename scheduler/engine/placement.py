@@ -43,7 +43,9 @@ def crowded(queue: QueueState, count: int) -> Obstacle | None:
         return None
     past = f"{counted(count, 'unfinished PodGroup')} past Pending"
     return Obstacle(
-        Reason.NOT_ENOUGH_QUOTA, f"queue {queue.name} has {past} and its maxPodGroups is {most}", Stage.QUEUE
+        Reason.NOT_ENOUGH_QUOTA,
+        f"queue {queue.name} has {past} and its maxPodGroups is {most}: wait until one ends, or raise maxPodGroups",
+        Stage.QUEUE,
     )
 
 

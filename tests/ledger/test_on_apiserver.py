@@ -257,7 +257,7 @@ async def test_case_26_a_raised_quota_admits_at_once_and_a_lowered_one_admits_no
     learned = await lab.change_quota(one, cpu="10")
     (shortage,) = learned.overcommitted
     assert wording.overcommitted("quota", shortage) == (
-        '10 cpu of quota "quota" is less than the 16 reserved: no more is admitted until it fits'
+        'quota "quota" has 10 cpu hard, 16 reserved: short by 6 cpu; no more is admitted until it fits'
     )
     assert isinstance(await asking(one, "c", "1"), Exceeded)
     await lab.client.delete(kinds.RESOURCEQUOTAS, "quota", lab.namespace)

@@ -102,7 +102,7 @@ async def test_what_is_beyond_the_quota_and_who_holds_nothing_is_told(
     assert "team    cpu        3      4          0       none, 1 over" in lines
     # Long lines are broken for people.
     assert " ".join(line.strip() for line in lines).endswith(
-        'PodGroup late: its minimum isn\'t reserved, for quota "team" is short by 3 cpu; its pods wait until that is free:'
+        'PodGroup late: its minimum isn\'t reserved, because quota "team" is short by 3 cpu; its pods wait until that is free:'
         " lower its minimum, delete other PodGroups or raise the quota"
     )
 

@@ -365,7 +365,7 @@ def test_a_new_pod_of_a_group_that_was_refused_its_reservation_is_refused_until_
         return seeded(team=amounts(cpu=cpu)).fold(view_of(late, at=200, team=amounts(cpu=cpu)), coming={"late"})
 
     assert refusal(table("10"), member) == (
-        'exceeded quota: PodGroup "late" of Pod "m" holds no reservation, for quota "team" is short by 2 cpu; its pods'
+        'exceeded quota: PodGroup "late" of Pod "m" holds no reservation, because quota "team" is short by 2 cpu; its pods'
         " are admitted once that is free: lower its minimum, delete other PodGroups or raise the quota"
     )
     # Others, and what asks for nothing that a quota limits, have nothing to do with it.

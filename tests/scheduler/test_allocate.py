@@ -282,7 +282,10 @@ def test_a_queue_that_takes_so_many_groups_starts_no_more_without_enqueue(build,
         build.gang(name, 1, 2, queue="few", phase="Pending")
     plan = build.cycle(WITHOUT_ENQUEUE)
     assert {name.split("-")[0] for name in binds(plan)} == {"first"}
-    assert message(plan, "third") == "queue few has 2 unfinished PodGroups past Pending and its maxPodGroups is 2"
+    assert (
+        message(plan, "third")
+        == "queue few has 2 unfinished PodGroups past Pending and its maxPodGroups is 2: wait until one ends, or raise maxPodGroups"
+    )
     assert binds(build.cycle(WITHOUT_ENQUEUE)) == {}, "what was bound and doesn't run yet counts"
     build.without("runs").gone("runs-0")
     assert {name.split("-")[0] for name in binds(build.cycle(WITHOUT_ENQUEUE))} == {"second"}

@@ -40,7 +40,7 @@ async def test_a_queue_lets_no_more_groups_in_than_it_says_at_a_time(world):
     await world.create(group("first", minMember=1, queue=team), pod("first", "first"))
     await world.phase("first", "Running")
     await world.create(group("second", minMember=1, queue=team), pod("second", "second"))
-    words = f"queue {team} has 1 unfinished PodGroup past Pending and its maxPodGroups is 1"
+    words = f"queue {team} has 1 unfinished PodGroup past Pending and its maxPodGroups is 1: wait until one ends, or raise maxPodGroups"
     waiting = await world.becomes(kinds.PODGROUPS, "second", lambda one: said(one) == words)
     assert (waiting.status.phase, reason(waiting)) == ("Pending", "NotEnoughQuota")
     await world.client.delete(kinds.PODS, "first", world.namespace)

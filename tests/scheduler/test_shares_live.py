@@ -149,7 +149,7 @@ async def test_a_queue_that_takes_one_group_at_a_time_starts_one_without_enqueue
     await world.create(group("first", "few"), *pods("first", 1))
     await world.phase("first", "Running")
     await world.create(group("second", "few"), *pods("second", 1))
-    words = "queue few has 1 unfinished PodGroup past Pending and its maxPodGroups is 1"
+    words = "queue few has 1 unfinished PodGroup past Pending and its maxPodGroups is 1: wait until one ends, or raise maxPodGroups"
     await world.becomes(kinds.PODGROUPS, "second", lambda found: said(found) == words)
     assert await have_nodes(world) == {"first": 1}
     await world.client.delete(kinds.PODGROUPS, "first", world.namespace)

@@ -148,7 +148,7 @@ def test_warnings_are_shown_and_the_write_goes_through(run: Run, queue: str):
     run("apply", "-f", "-", stdin=QUOTA)
     run("apply", "-f", "-", stdin=GROUP.replace("QUEUE", queue))
     said = run("apply", "-f", "-", stdin=QUOTA.replace('"4"', '"2"'))
-    assert 'Warning: 2 cpu of quota "quota" is less than the 3 reserved' in said
+    assert 'Warning: quota "quota" has 2 cpu hard, 3 reserved: short by 1 cpu' in said
     assert "resourcequota/quota configured" in said
     said = run("delete", "queue", queue, "--dry-run=server")
     assert f'Warning: deleting queue "{queue}" deletes 1 PodGroup in it' in said

@@ -177,7 +177,7 @@ def test_a_changed_quota_is_learned_and_warned_about_where_reservations_exceed_i
     response = answered("/validate/resourcequotas", review_of(quota))
     assert response["allowed"]
     assert response["warnings"] == [
-        '4 cpu of quota "team" is less than the 8 reserved: no more is admitted until it fits'
+        'quota "team" has 4 cpu hard, 8 reserved: short by 4 cpu; no more is admitted until it fits'
     ]
     assert ledger.asked == [("dev", "team", "u", Resources.parse({"cpu": 4}), 4.5, False)]
     ledger.learned = Unavailable("later")

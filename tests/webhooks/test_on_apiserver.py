@@ -309,7 +309,7 @@ async def test_a_quota_below_what_is_reserved_is_told_to_who_lowers_it(cluster: 
     change = b'{"spec": {"hard": {"cpu": "5"}}}'
     path = kinds.RESOURCEQUOTAS.path(cluster.namespace, "quota")
     response = await cluster.client.send(Request("PATCH", path, {}, change, "application/merge-patch+json"))
-    assert "less than the 9 reserved" in response.headers["warning"]
+    assert "9 reserved: short by " in response.headers["warning"]
 
 
 # ── the policies around what is reserved ────────────────────────────────────────────────────────────────────────────
