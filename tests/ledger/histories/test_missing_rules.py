@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from muster.ledger import table, tally
+from muster.ledger import observed_rows, table, tally
 from muster.ledger.namespace_view import NamespaceView
 from muster.ledger.reservations import POD, PODGROUP, ReservationRequest
 from muster.ledger.rows import Row, RowState
@@ -134,7 +134,7 @@ WITHOUT: dict[str, tuple[object, str, object]] = {
     ),
     "rule 3: an update by what counts in each scope": (ReservationRequest, "changes_scopes", property(lambda _: False)),
     "rule 3: what pods take beyond it": (NamespaceView, "excess", property(lambda _: NOTHING)),
-    "rule 3: a group's pods beside its rows": (table, "_used", used_by_nobody),
+    "rule 3: a group's pods beside its rows": (observed_rows, "used", used_by_nobody),
     "rule 4: older views never fold": (table, "covers", lambda *_: True),
     "rule 4: a row ends when its object was seen": (Table, "_shown", settled_when_not_shown),
     "rule 4: seen at a revision that the view is past": (NamespaceView, "delivered", delivered_at_any_revision),
