@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.ledger import wording
+from muster.ledger import reservations, wording
 from muster.ledger.reservations import (
     JOB,
     ReservationRequest,
@@ -22,7 +22,6 @@ from muster.ledger.reservations import (
     limited,
     taken_by_spec,
 )
-from muster.ledger.reservations import reserves_late as late
 from muster.model import grouping, keys, kinds, names, scopes, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
@@ -186,7 +185,7 @@ def unstated_minimum(
     api_group, group = next(iter(found.items()), ("", None))
     if group is None or foreseen_minimum(group) is not None or not group.spec.min_member or len(gang.tasks) != 1:
         return None
-    if group.status.phase not in phases or late(group.metadata):
+    if group.status.phase not in phases or reservations.reserves_late(group.metadata):
         return None
     try:
         minimum = taken_by_spec(gang.tasks[0].template.spec) * group.spec.min_member
