@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 from installation import Load
@@ -85,4 +86,23 @@ async def test_nobody_is_refused_for_good_when_a_webhook_is_killed(nodes, load):
     assert refused <= (load.made - before) // 10
     load.failures.clear()
     await load.another(100)
+    assert load.failures == []
+
+
+def authorities(nodes) -> str:
+    """Return what the webhooks' callers trust."""
+    return nodes.kubectl("get", "validatingwebhookconfiguration", "muster", "--output=jsonpath={..caBundle}")
+
+
+async def test_nobody_is_refused_while_the_ca_is_replaced_through_real_volumes(nodes, load):
+    before = set(authorities(nodes).split())
+    command = ("muster", "certs", "rotate-ca", "--publish-wait", "5s", "--soak", "5s")
+    words = ("exec", "--namespace", SPACE, "deployment/muster-certs", "--", *command)
+    begun = time.monotonic()
+    await asyncio.to_thread(nodes.kubectl, *words)
+    nodes.figures["rotation of the CA with waits of 5 s, s"] = time.monotonic() - begun
+    await load.another(100)
+    after = set(authorities(nodes).split())
+    assert len(before) == len(after) == 1
+    assert before != after
     assert load.failures == []
