@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from frameworks import FOLDER, needs_them
-from pages import DOCS, Section, clusters, follow, sections
+from pages import DOCS, SECONDS, Section, clusters, follow, sections
 from running import kubectl
 
 from muster.model.workloads import OPERATORS
@@ -24,12 +25,21 @@ def operators(cluster: tuple[str, Path]) -> Iterator[Path]:
     config = cluster[1]
     names = [str(each.kind) for each in OPERATORS]
     # Of another test of this control plane, with a schema of its own.
-    kubectl(config, "delete", "crd", "--ignore-not-found", *names)
+    _delete(config, names)
     made = kubectl(config, "create", "-f", str(Path(FOLDER) / "crds"))
     assert made.returncode == 0, made.stdout
     kubectl(config, "wait", "crd", "--for=condition=Established", "--timeout=60s", *names)
     yield config
-    kubectl(config, "delete", "crd", *names)
+    _delete(config, names)
+
+
+def _delete(config: Path, names: list[str]) -> None:
+    """Delete CRDs at once, and wait until the last is gone: one after the other they take minutes."""
+    kubectl(config, "delete", "crd", "--ignore-not-found", "--wait=false", *names)
+    deadline = time.monotonic() + SECONDS
+    while kubectl(config, "get", "crd", "--ignore-not-found", "-o", "name", *names).stdout:
+        assert time.monotonic() < deadline, "CRDs stay"
+        time.sleep(0.5)
 
 
 @needs_them
