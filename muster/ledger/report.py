@@ -9,20 +9,24 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from muster.ledger.reservations import JOB, POD, Shortage, limited
+from muster.ledger.reservations import JOB, POD, Shortage, limited, taken_by_pods
 from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
 from muster.ledger.view import LedgerView, ObservedGroup
 from muster.ledger.wording import unreserved
 from muster.model import scopes
-from muster.model.amounts import Resources, exact_text
+from muster.model.amounts import NOTHING, Resources, exact_text
 
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
+_NOTHING_COUNTED: Final[Mapping[str, Resources]] = MappingProxyType({})
 
 
 class QuotaUsage(msgspec.Struct, frozen=True, rename="camel"):
-    """One resource of one quota; amounts are quantities. ``other``: what pods take beyond what their groups reserved."""
+    """One resource of one quota; amounts are quantities.
+
+    ``other``: what pods take beyond what their groups reserved; of what isn't for pods, what Kubernetes counts beyond it.
+    """
 
     quota: str
     resource: str
@@ -78,11 +82,24 @@ class LedgerReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def report(
-    namespace: str, mode: str, policy: str, table: Table, view: LedgerView, owners: Mapping[str, str] = _NOBODY
+    namespace: str,
+    mode: str,
+    policy: str,
+    table: Table,
+    view: LedgerView,
+    owners: Mapping[str, str] = _NOBODY,
+    counted: Mapping[str, Resources] = _NOTHING_COUNTED,
 ) -> LedgerReport:
     """Write a ledger for people.
 
-    ``view`` shows what exists in the namespace now; ``owners``: by the name of a group, what it was generated for.
+    Args:
+        namespace: where it is.
+        mode: of its label, which says when pods are checked.
+        policy: when a group reserves.
+        table: the ledger's.
+        view: what exists in the namespace now.
+        owners: by the name of a group, what it was generated for.
+        counted: by the name of a quota, what Kubernetes has counted.
     """
     view.follow(table.scope_sets)
     names = sorted({limited(resource) for totals in table.quotas.values() for resource in totals.hard})
@@ -91,7 +108,7 @@ def report(
         mode,
         policy,
         table.seeded_at,
-        tuple(_standings(table)),
+        tuple(_standings(table, counted)),
         tuple(replace(each, owner=owners.get(each.name, "")) for each in _holders(table, view, names)),
         tuple(_coming(row, names) for row in table.rows if row.counts and _comes(row, view)),
         tuple(
@@ -101,12 +118,19 @@ def report(
     )
 
 
-def _standings(table: Table) -> Iterable[QuotaUsage]:
+def _standings(table: Table, counted: Mapping[str, Resources]) -> Iterable[QuotaUsage]:
     per_resource = Tally(table.quotas, table.rows).per_resource()
-    for each in sorted(per_resource, key=lambda each: (each.quota, each.resource)):
+    for found in sorted(per_resource, key=lambda each: (each.quota, each.resource)):
+        each = found if taken_by_pods(found.resource) else _as_counted(found, counted.get(found.quota, NOTHING))
         resource, scope = scopes.split_name(each.resource)
         amounts = (each.hard, each.reserved, each.used, max(0, -each.short), max(0, each.short))
         yield QuotaUsage(each.quota, resource, scope, *(exact_text(resource, nano) for nano in amounts))
+
+
+def _as_counted(found: Shortage, counted: Resources) -> Shortage:
+    """Return how a resource stands that pods don't take: nothing but the quota itself tells what there is of it."""
+    used = max(0, counted[scopes.split_name(found.resource)[0]] - found.reserved)
+    return replace(found, used=used, short=found.reserved + used - found.hard)
 
 
 def _holders(table: Table, view: LedgerView, names: list[str]) -> Iterable[QuotaHolder]:

@@ -26,6 +26,8 @@ COMPLETED: Final = "Completed"
 
 _BEFORE: Final = frozenset({"", "Pending"})
 _COUNT_PODS: Final = "count/pods"
+_OF_PODS: Final = frozenset({"pods", "cpu", "memory", "ephemeral-storage"})
+_OF_CLASSES: Final = (".storageclass.storage.k8s.io/", ".deviceclass.resource.k8s.io/")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -193,6 +195,15 @@ def limited(resource: str) -> str:
     if resource.startswith(_COUNT_PODS) and scopes.split_name(resource)[0] == _COUNT_PODS:
         return "pods" + resource.removeprefix(_COUNT_PODS)
     return resource.removeprefix("requests.")
+
+
+def taken_by_pods(resource: str) -> bool:
+    """Whether pods take of what a quota calls ``resource``; of anything else Kubernetes alone counts what there is."""
+    name = limited(scopes.split_name(resource)[0]).removeprefix("limits.")
+    if name in _OF_PODS or name.startswith("hugepages-"):
+        return True
+    extended = "/" in name and not name.startswith("count/")
+    return extended and not any(each in name for each in _OF_CLASSES)
 
 
 @lru_cache(maxsize=4096)

@@ -28,6 +28,7 @@ KNOWN: Final = frozenset(
         names.PREEMPTABLE,
         names.DEFAULT_SCHEDULER,
         names.DELAY,
+        names.VOLUMES_WRITTEN,
         names.SUSPENDED,
         names.JOB_GROUP,
         names.OWNER,

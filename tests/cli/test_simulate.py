@@ -93,7 +93,7 @@ def test_lists_are_read_as_kubectl_writes_them() -> None:
         ("- 1", "Error: standard input, document 1: not a Kubernetes object, it has no kind"),
         (
             "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: 3}}",
-            "Error: Pod p: Expected `array`, got `int` - at `$.spec.containers`",
+            "Error: Pod p: Expected `array | null`, got `int` - at `$.spec.containers`",
         ),
     ],
 )

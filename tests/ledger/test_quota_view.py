@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from plane import PATIENCE
 
 from muster.cli.commands import quota
 from muster.ledger.report import LedgerReport, QuotaHolder, QuotaUsage, UnreservedGroup
-from muster.ledger.reservations import Reserved
+from muster.ledger.reservations import Reserved, taken_by_pods
 from muster.model import kinds
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -120,3 +122,42 @@ async def test_a_pod_of_another_scheduler_that_names_a_group_counts_outside_it(
     report = await quota.read(lab.client, lab.namespace, ["nobody"])
     assert [(each.resource, each.reserved, each.other) for each in report.quotas] == [("cpu", "6", "2")]
     assert [each.used for each in report.groups] == [{"cpu": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("resource", "taken"),
+    [
+        ("requests.cpu", True),
+        ("limits.memory", True),
+        ("cpu@Terminating", True),
+        ("count/pods", True),
+        ("requests.nvidia.com/gpu", True),
+        ("hugepages-2Mi", True),
+        ("count/jobs.batch", False),
+        ("services", False),
+        ("requests.storage", False),
+        ("gold.storageclass.storage.k8s.io/requests.storage", False),
+        ("gpu.deviceclass.resource.k8s.io/devices", False),
+    ],
+)
+def test_what_pods_take_is_known_by_its_name(resource: str, *, taken: bool) -> None:
+    assert taken_by_pods(resource) == taken
+
+
+async def test_what_is_not_for_pods_stands_as_kubernetes_counts_it(lab: Any) -> None:
+    replica = await lab.process()
+    await lab.quota(replica, "team", **{"requests.cpu": "10", "count/jobs.batch": "3"})
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}}
+    await lab.client.create(
+        kinds.JOBS, {"metadata": {"name": "one"}, "spec": {"suspend": True, "template": template}}, lab.namespace
+    )
+    assert await lab.create(replica, "train", "6") == Reserved()
+
+    async def standing() -> tuple[str, str, str]:
+        found = (await quota.read(lab.client, lab.namespace)).quotas
+        each = next(each for each in found if each.resource == "count/jobs.batch")
+        return each.reserved, each.other, each.free
+
+    async with asyncio.timeout(PATIENCE):
+        while await standing() != ("0", "1", "2"):  # noqa: ASYNC110 - Kubernetes counts when it does
+            await asyncio.sleep(0.05)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pages import DOCS, Section, clusters, embedded, follow, run, sections
+from pages import DOCS, Section, clusters, follow, run, sections
 
 pytestmark = pytest.mark.processes
 
@@ -52,8 +53,15 @@ def test_the_official_python_client_does_what_its_page_says(
         run("kubectl delete queues.scheduling.volcano.sh research --ignore-not-found", tmp_path, cluster[1])
 
 
-@pytest.mark.parametrize("section", [section for page in OTHERS for section in sections(page)], ids=str)
-@embedded
+def _in_a_cluster_of_its_own(page: str) -> list[Any]:
+    """Return the sections of a page, one after the other in one cluster; the answers of another page's are other ones."""
+    cluster = ("sandbox", page)
+    return [pytest.param(cluster, section, id=f"sandbox-{section}") for section in sections(page)]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "section"), [each for page in OTHERS for each in _in_a_cluster_of_its_own(page)], indirect=["cluster"]
+)
 def test_a_reader_of_the_other_pages_finds_what_they_say(
     cluster: tuple[str, Path], section: Section, tmp_path: Path
 ) -> None:

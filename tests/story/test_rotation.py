@@ -8,7 +8,7 @@ from running import kubectl, muster_up
 
 from muster.cli.demo import rotation
 
-NIGHTLY = "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: nightly}}"
+NIGHTLY = '{"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "nightly"}}'
 
 pytestmark = pytest.mark.processes
 

@@ -71,10 +71,6 @@ def clusters(*options: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("cluster", [(plane, *options) for plane in planes], ids=planes, indirect=True)
 
 
-embedded = pytest.mark.parametrize("cluster", [("sandbox",)], ids=["sandbox"], indirect=True)
-"""Runs a test on the embedded control plane only: what these pages show, the others show of the real one, too."""
-
-
 def run(command: str, folder: Path, kubeconfig: Path) -> str:
     """Run a command as a reader does, with our programs on the path."""
     ours = f"{shlex.quote(sys.executable)} -m muster.cli"

@@ -16,6 +16,7 @@ from muster.cli.output import WIDTH, age, document, hanging, table
 from muster.kube.clock import SystemClock
 from muster.ledger.report import LedgerReport, QuotaUsage, UnconfirmedReservation, report
 from muster.model import grouping, kinds, names
+from muster.model.amounts import NOTHING, QuantityError, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from muster.kube.client import Client
     from muster.ledger.table import Table
     from muster.ledger.view import LedgerView
-    from muster.model.objects import PodGroup
+    from muster.model.objects import PodGroup, ResourceQuota
 
 _FORMATS: Final = ("table", "json", "yaml")
 _MODES: Final = {
@@ -70,15 +71,28 @@ async def read(client: Client, namespace: str, schedulers: Collection[str] = SCH
     """
     found = await client.get(kinds.NAMESPACES, namespace)
     groups = await podgroups(client, namespace)
-    stored, shown = await _ledger(client, namespace, groups, schedulers)
+    quotas = (await client.list(kinds.RESOURCEQUOTAS, namespace)).items
+    stored, shown = await _ledger(client, namespace, groups, quotas, schedulers)
     mode = found.metadata.label(names.QUOTA_MODE) or "off"
     policy = found.metadata.annotation(names.QUOTA_POLICY) or found.metadata.label(names.QUOTA_POLICY)
     owners = {each.name: grouping.owner_of(each.metadata) for some in groups.values() for each in some}
-    return report(namespace, mode, policy or names.POLICY_REJECT, stored, shown, owners)
+    counted = {each.name: _counted(each) for each in quotas}
+    return report(namespace, mode, policy or names.POLICY_REJECT, stored, shown, owners, counted)
+
+
+def _counted(quota: ResourceQuota) -> Resources:
+    try:
+        return Resources.parse(quota.status.used)
+    except QuantityError:
+        return NOTHING
 
 
 async def _ledger(
-    client: Client, namespace: str, groups: Mapping[str, Iterable[PodGroup]], schedulers: Collection[str]
+    client: Client,
+    namespace: str,
+    groups: Mapping[str, Iterable[PodGroup]],
+    quotas: Iterable[ResourceQuota],
+    schedulers: Collection[str],
 ) -> tuple[Table, LedgerView]:
     """Read what a namespace has reserved, and what exists there; without a ledger the table is empty.
 
@@ -90,7 +104,6 @@ async def _ledger(
     from muster.ledger.table import Table
 
     ledger = await client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
-    quotas = (await client.list(kinds.RESOURCEQUOTAS, namespace)).items
     pods = (await client.list(kinds.PODS, namespace)).items
     stored = Table.parse(ledger.data) if ledger is not None else Table()
     return stored, view_of_lists(groups, quotas, pods, schedulers)
