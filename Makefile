@@ -1,7 +1,8 @@
 # The two commands of the README are `make demo` and `make test`; everything they need they install into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-WORKERS ?= 2
+# More than there are cores: half of the time of a test of processes is waiting.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-all test-interpreters soak siege lint format controlplane manifests image kind node test-node clean
