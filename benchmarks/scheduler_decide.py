@@ -52,6 +52,8 @@ class World:
         for number in range(nodes):
             amounts = {"cpu": cpu, "memory": memory, "pods": "256"}
             labels = {"kubernetes.io/hostname": f"node-{number:05}", "zone": f"z{number % 3}"}
+            # 40 nodes a rack, 8 racks a row, 4 rows a building.
+            labels |= {"rack": f"r{number // 40}", "row": f"r{number // 320}", "building": f"b{number // 1280}"}
             self.cluster.node(
                 _as(
                     kinds.NODES,
@@ -121,6 +123,20 @@ def gangs(count: int, size: int, classes: int, nodes: int) -> Shape:
     world = World(nodes)
     for number in range(count):
         world.gang(f"g{number:05}", size, request(number % classes))
+    return world.decide
+
+
+LEVELS: Final = """
+  - name: network-topology-aware
+    arguments: {levels: [building, row, rack]}
+"""
+
+
+def networked(count: int, size: int, classes: int, nodes: int, **asked: Any) -> Shape:
+    """Gangs that ask for a domain of the network, which has three levels; with nothing ``asked`` the same without one."""
+    world = World(nodes, policy=config.DEFAULT + LEVELS.lstrip("\n") if asked else config.DEFAULT)
+    for number in range(count):
+        world.gang(f"g{number:05}", size, request(number % classes), **({"networkTopology": asked} if asked else {}))
     return world.decide
 
 
@@ -267,6 +283,9 @@ SHAPES: Final[dict[str, Callable[[], Shape]]] = {
     "gangs-1000": lambda: gangs(1000, 10, 50, 1000),
     "singletons": lambda: gangs(10_000, 1, 50, 1000),
     "large": lambda: gangs(200, 500, 20, 5000),
+    "large-rack": lambda: networked(200, 500, 20, 5000, mode="hard", highestTierAllowed=1),
+    "large-row": lambda: networked(200, 500, 20, 5000, mode="hard", highestTierAllowed=2),
+    "large-soft": lambda: networked(200, 500, 20, 5000, mode="soft"),
     "idle": lambda: idle(5000, 200, 500),
     "idle-2000": lambda: idle(5000, 2000, 50),
     "arrival": lambda: arrival(5000, 200, 500),

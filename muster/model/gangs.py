@@ -108,7 +108,7 @@ class DescribedGang(Struct, frozen=True):
 
     def warnings(self) -> list[str]:
         """Say which annotations can't be meant as they are written."""
-        return [text for _, text in (grouping.min_member(*self.metas), grouping.min_resources(*self.metas)) if text]
+        return list(grouping.warnings(*self.metas))
 
 
 def gangs_of(workload: WorkloadKind, one: WorkloadObject, rules: Sequence[OwnerRule]) -> tuple[DescribedGang, ...]:

@@ -8,7 +8,7 @@ that has them: the pod (or pod template), then its owners upward, then the names
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from muster.model.text import shown
 
 _MAX_INT32: Final = 2**31 - 1
 _SHOWN: Final = 40
+_LONGEST_TIER: Final = 253
 _GENERATED: Final = "podgroup-"
 
 
@@ -214,6 +215,35 @@ def min_resources(*nearest_first: Meta | None) -> tuple[Resources | None, str]:
     return _read_resources(key, text) if key else (None, "")
 
 
+def network_topology(*nearest_first: Meta | None) -> tuple[dict[str, Any] | None, str]:
+    """Return the generated group's networkTopology, None when nobody says, and a warning where a value is illegal.
+
+    One annotation has the mode, ``hard`` or ``soft``; the other the highest tier, a number or a tier's name. Illegal ones are passed over.
+    """
+    key, mode = _nearest(nearest_first, (names.TOPOLOGY_MODE,))
+    tier_key, tier = _nearest(nearest_first, (names.TOPOLOGY_TIER,))
+    if not key and not tier_key:
+        return None, ""
+    if mode not in {"", "hard", "soft"}:
+        return None, f"{key} {shown(mode)} is ignored: write hard or soft"
+    asked: dict[str, Any] = {"mode": mode or "hard"}
+    if tier.isascii() and tier.isdigit() and len(tier) <= 2:
+        asked["highestTierAllowed"] = int(tier)
+    elif tier and len(tier) <= _LONGEST_TIER:
+        asked["highestTierName"] = tier
+    elif tier:
+        return None, f"{tier_key} {shown(tier)} is ignored: write the number of a tier, or its name"
+    return asked, ""
+
+
+def warnings(*nearest_first: Meta | None) -> Iterator[str]:
+    """Iterate over what annotations of a generated group can't be meant as they are written."""
+    for read in READERS:
+        warning = read(*nearest_first)[1]
+        if warning:
+            yield warning
+
+
 def wanted_resources(group: Meta) -> Resources | None:
     """Return the minimum that a group is to have once it is reserved; None where it waits for none, or for what nobody can read."""
     text = group.annotation(names.WANTED_RESOURCES)
@@ -267,3 +297,7 @@ def _nearest(
             if (text := meta.annotations.get(key, "").strip()) and legal(text):
                 return key, text
     return "", ""
+
+
+READERS: Final[tuple[Callable[..., tuple[object, str]], ...]] = (min_member, min_resources, network_topology)
+"""What reads the annotations of a generated group, each with a warning."""

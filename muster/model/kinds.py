@@ -108,6 +108,9 @@ ROLEBINDINGS: Final = Kind(_RBAC, "v1", "rolebindings", "RoleBinding", objects.O
 
 PODGROUPS: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "podgroups", "PodGroup", objects.PodGroup)
 QUEUES: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "queues", "Queue", objects.Queue, namespaced=False)
+HYPERNODES: Final = Kind(
+    names.TOPOLOGY_GROUP, "v1alpha1", "hypernodes", "HyperNode", objects.HyperNode, namespaced=False
+)
 QUOTALEDGERS: Final = Kind(names.MUSTER_GROUP, "v1alpha1", "quotaledgers", "QuotaLedger", objects.QuotaLedger)
 
 _LEGACY_VERSIONS: Final = {names.INCUBATOR_GROUP: "v1alpha1", names.SIGS_GROUP: "v1alpha2"}

@@ -9,6 +9,7 @@ VOLCANO_GROUP: Final = "scheduling.volcano.sh"
 INCUBATOR_GROUP: Final = "scheduling.incubator.k8s.io"
 SIGS_GROUP: Final = "scheduling.sigs.dev"
 MUSTER_GROUP: Final = "muster.sh"
+TOPOLOGY_GROUP: Final = "topology.volcano.sh"
 LEGACY_GROUPS: Final = (INCUBATOR_GROUP, SIGS_GROUP)
 PODGROUP_GROUPS: Final = (VOLCANO_GROUP, *LEGACY_GROUPS)
 
@@ -52,6 +53,8 @@ QUEUE_NAME_KEYS: Final = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-
 SLA: Final = "volcano.sh/sla-waiting-time"
 ROLE: Final = "volcano.sh/task-spec"
 PREEMPTABLE: Final = "volcano.sh/preemptable"
+TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
+TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier"
 
 # Ours.
 DEFAULT_SCHEDULER: Final = "muster.sh/default-scheduler"

@@ -74,8 +74,7 @@ def _metas(one: Job | Workload) -> tuple[Meta, ...]:
 def warnings(cluster: WhatIfCluster, key: GroupKey) -> tuple[str, ...]:
     """Say which annotations of a group's workloads, or of its pods where these aren't known, can't be meant as they are written."""
     known = [each.metas for each in makers(cluster, key)] or [(pod.metadata,) for pod in cluster.members(key)]
-    said = (text for metas in known for text in (grouping.min_member(*metas)[1], grouping.min_resources(*metas)[1]))
-    return tuple(dict.fromkeys(filter(None, said)))
+    return tuple(dict.fromkeys(text for metas in known for text in grouping.warnings(*metas)))
 
 
 def counts(job: JobInfo) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.engine import placement, requeue
+from scheduler.engine import explain_network, placement, requeue
 from scheduler.engine.action import Action
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.requeue import EnqueueArguments
@@ -63,7 +63,10 @@ class Enqueue(Action):
                 or placement.crowded(queue, past.get(queue.name, 0))
             )
             # What a reservation keeps for it is its room.
-            job.obstacle = barred or session.extensions.enqueueable(job, room=not session.reservation.serves(job))
+            kept = session.reservation.serves(job)
+            job.obstacle = barred or session.extensions.enqueueable(job, room=not kept)
+            if job.obstacle is None and not kept:
+                job.obstacle = explain_network.crowded(session, job)
             job.voted_down = barred is None and job.obstacle is not None
             if scales and job.obstacle is not None and job.obstacle.nodes and queue.name not in scaling:
                 scaling.add(queue.name)

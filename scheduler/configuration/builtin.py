@@ -18,6 +18,7 @@ from scheduler.plugins.capacity import Capacity
 from scheduler.plugins.conformance import Conformance
 from scheduler.plugins.drf import Drf
 from scheduler.plugins.gang import Gang
+from scheduler.plugins.network_topology_aware import NetworkTopologyAware
 from scheduler.plugins.nodeorder import NodeOrder
 from scheduler.plugins.overcommit import Overcommit, OvercommitArguments
 from scheduler.plugins.pdb import Pdb
@@ -44,6 +45,7 @@ PLUGINS: Final[Mapping[str, type[Plugin]]] = {
         NodeOrder,
         Binpack,
         ResourceStrategyFit,
+        NetworkTopologyAware,
         Capacity,
         ResourceQuotaPlugin,
         Pdb,

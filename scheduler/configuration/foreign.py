@@ -74,7 +74,6 @@ PLUGINS: Final[Mapping[str, ForeignPlugin]] = {
         "nobody would ask the program that it calls",
         f"{_TAKE_OFF}, and write what the program decides as a plugin (docs/plugins.md)",
     ),
-    "network-topology-aware": ForeignPlugin("nodes aren't rated by their distance in the network"),
     "nodegroup": ForeignPlugin(
         "nodes aren't rated by their group",
         _as_predicate,

@@ -41,6 +41,7 @@ def podgroup(
     """
     member, _ = grouping.min_member(*metas)
     stated, _ = grouping.min_resources(*metas)
+    topology, _ = grouping.network_topology(*metas)
     need = need or partial(estimate, [template])
     amounts = stated if stated is not None else need(member)
     spec = {
@@ -48,6 +49,7 @@ def podgroup(
         "queue": grouping.queue_name(*metas),
         "minResources": amounts.quantities(),
         **({"priorityClassName": template.priority_class_name} if template.priority_class_name else {}),
+        **({"networkTopology": topology} if topology is not None else {}),
     }
     noted = noted_on_group(Description(spec, scopes.scope_facts(template)))
     if not followed:
@@ -120,5 +122,4 @@ def estimate(known: Sequence[PodSpec], member: int) -> Resources:
 
 def warnings(metas: Sequence[Meta]) -> list[str]:
     """Say which annotations can't be meant as they are written."""
-    said = (grouping.min_member(*metas)[1], grouping.min_resources(*metas)[1])
-    return [warning for warning in said if warning]
+    return list(grouping.warnings(*metas))

@@ -174,8 +174,7 @@ class Allocations:
             job.pipelined += sign * count
         else:
             job.ready += gain * count
-        for task in operation.tasks if job.info.min_task_member else ():
-            job.roles[task.role, _role_status(status)] += gain
+        self._count_members(job, operation, gain)
         job.allocated = vectors.add(job.allocated, change)
         queue = self._queues.get(job.info.queue)
         if queue is not None:
@@ -188,6 +187,13 @@ class Allocations:
             self._topology.count(kind.constraints, row, status, sign)
         for task, row in zip(operation.tasks, rows, strict=True) if kind.constraints.claims else ():
             self._volumes.count(task.uid, kind.constraints, row, status, sign)
+
+    def _count_members(self, job: JobState, operation: Operation, gain: int) -> None:
+        status, names = _role_status(operation.status), self._snapshot.table.names
+        for task in operation.tasks if job.info.min_task_member else ():
+            job.roles[task.role, status] += gain
+        for task, row in zip(operation.tasks, operation.rows, strict=True) if job.info.network_bound else ():
+            job.places[task.subgroup, names[row], status] += gain
 
     def _count_on_nodes(self, operation: Operation, kind: TaskClass, sign: int) -> None:
         request = self.request(kind)
@@ -286,14 +292,13 @@ class Allocations:
             job.allocated = vectors.add(job.allocated, more)
             job.pipelined += len(operation.tasks) if operation.status is TaskStatus.PIPELINED else 0
             job.ready += gain * len(operation.tasks) if operation.status is not TaskStatus.PIPELINED else 0
-            for task in operation.tasks if job.info.min_task_member else ():
-                job.roles[task.role, _role_status(operation.status)] += gain
+            self._count_members(job, operation, gain)
         queues = {name: QueueState(queue.info, self._axes) for name, queue in self._queues.items()}
         for name in self._snapshot.satisfied.keys() & queues.keys():
             queues[name].allocated = self._snapshot.satisfied[name].allocated(self._axes)
         for job in self._jobs:
             counted = again[id(job)]
-            for amount in ("allocated", "ready", "pipelined", "roles"):
+            for amount in ("allocated", "ready", "pipelined", "roles", "places"):
                 _same(f"{amount} of PodGroup {job.info.key}", getattr(job, amount), getattr(counted, amount))
             _same(f"phase of PodGroup {job.info.key}", job.phase, self._phases.get(id(job), job.info.phase))
             if job.info.queue in queues:

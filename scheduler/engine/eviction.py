@@ -13,18 +13,16 @@ from msgspec import Struct
 
 from scheduler.engine import kept_places, placement, requeue
 from scheduler.engine.exhausted_nodes import ExhaustedNodes
+from scheduler.engine.picker import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
+from scheduler.engine.useful_victims import Helps, gives_way, helps
 from scheduler.model import vectors
-from scheduler.model.constraints import ports_clash
 from scheduler.model.kept_places import KeptPlace
 from scheduler.model.snapshot import OCCUPYING, Phase, Task, TaskClass
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.node_filters import eligible
-
-Helps = Callable[[Session, Task, Task, Vector], bool]
-"""Whether a task gains by a victim's going, on a node that is short of some amounts."""
 
 _MOST_CROWDED = 100
 """Nodes that are looked at pod by pod, for who is in the way of a task by affinities, ports or volumes: each takes a while."""
@@ -89,7 +87,8 @@ class EvictionRun:
         whole = session.extensions.valid(job) is None
         if not whole:
             job.waiting = deque(kept_places.stand_ins(session, job))
-        done = self._try(queue, job, whole=whole)
+        scopes = placement.scopes_to_clear(session, job, lambda: self._whole_room(queue))
+        done = any(self._try(queue, job, scope, whole=whole) for scope in scopes)
         if not whole:
             job.waiting = waiting
         if done and _awaits_admission(session, job):
@@ -101,29 +100,36 @@ class EvictionRun:
 
         Where no queue is due anything, two of them would take from each other for ever.
         """
+        session, task = self._session, job.waiting[0]
+        if not _is_due(session, queue, task) or requeue.evictions_paused(session, job):
+            return False
+        scopes = placement.scopes_to_clear(session, job, lambda: self._whole_room(queue))
+        return any(self._grow_in(scope, queue, job) for scope in scopes)
+
+    def _grow_in(self, scope: Scope | None, queue: QueueState, job: JobState) -> bool:
         session, task = self._session, job.waiting.popleft()
-        if _is_due(session, queue, task) and not requeue.evictions_paused(session, job):
-            with session.reservation.visible_to(job), session.statement() as statement:
-                if self._place(statement, queue, job, task) and statement.evicts:
-                    statement.commit()
-                    self._remember(statement, job)
-                    return True
-            self._exhausted.rolled_back()
+        with session.reservation.visible_to(job), session.picker.within(scope), session.statement() as statement:
+            if self._place(statement, queue, job, task) and statement.evicts:
+                statement.commit()
+                self._remember(statement, job)
+                return True
+        self._exhausted.rolled_back()
         job.waiting.appendleft(task)
         return False
 
-    def _try(self, queue: QueueState, job: JobState, *, whole: bool) -> bool:
+    def _try(self, queue: QueueState, job: JobState, scope: Scope | None, *, whole: bool) -> bool:
         counts = bool(queue.info.max_groups) and not job.started
         if counts and placement.crowded(queue, queue.started) is not None:
             return False
-        if self._try_once(queue, job, whole=whole, counts=counts):
-            return True
-        if not self._in_vain or not self._sizes_differ:
-            return False
-        # Who went for the first tasks may be all that their queues can do without; one that is larger may make room for more of them.
-        self._largest_first = True
-        done = self._try_once(queue, job, whole=whole, counts=counts)
-        self._largest_first = False
+        with self._session.picker.within(scope):
+            if self._try_once(queue, job, whole=whole, counts=counts):
+                return True
+            if not self._in_vain or not self._sizes_differ:
+                return False
+            # Who went for the first tasks may be all that their queues can do without; one that is larger may make room for more.
+            self._largest_first = True
+            done = self._try_once(queue, job, whole=whole, counts=counts)
+            self._largest_first = False
         return done
 
     def _try_once(self, queue: QueueState, job: JobState, *, whole: bool, counts: bool) -> bool:
@@ -193,12 +199,12 @@ class EvictionRun:
         room = self._room(queue, rules)
         rows = session.picker.ranked(task.task_class, room)
         others = self._crowded(task, room, rows) if task.task_class.constraints.conflicts_beyond_resources else ()
-        in_the_way = ((row, self._candidates(queue, job, task, row, rules, _gives_way)) for row in others)
+        in_the_way = ((row, self._candidates(queue, job, task, row, rules, gives_way)) for row in others)
         give_way = ((row, rules.choose(task, candidates) if candidates else []) for row, candidates in in_the_way)
         for row, victims in chain(self._offers(queue, job, task, rules, rows), give_way):
             if self._make_room(statement, queue, job, task, row, rules, victims):
                 return True
-        if not statement:
+        if not statement and session.picker.scope is None:
             self._hopeless.add(alike)
         return False
 
@@ -207,6 +213,11 @@ class EvictionRun:
         room = self._session.future.copy()
         for source in rules.sources(queue):
             room += self._session.victims.amounts(source.name) - self._protected(source.name, rules)
+        return room
+
+    def _whole_room(self, queue: QueueState) -> Matrix:
+        """What each node would have by the rules that evict the most there."""
+        room: Matrix = np.maximum.reduce([self._room(queue, rules) for rules in self._rules])
         return room
 
     def _protected(self, source: str, rules: EvictionRules) -> Matrix:
@@ -258,7 +269,7 @@ class EvictionRun:
         alike = self._likeness(queue, job, task, rules)
         exhausted = self._exhausted.of(alike, [source.allocated for source in rules.sources(queue)]) if alike else ()
         for row in rows:
-            candidates = self._candidates(queue, job, task, row, rules, _helps) if row not in exhausted else []
+            candidates = self._candidates(queue, job, task, row, rules, helps) if row not in exhausted else []
             victims = rules.choose(task, candidates) if candidates else []
             if victims:
                 yield row, candidates, victims
@@ -327,7 +338,7 @@ class EvictionRun:
         return len({self._session.vector(kind) for kind in self._session.victims.classes()}) > 1
 
     def _candidates(
-        self, queue: QueueState, job: JobState, task: Task, row: int, rules: EvictionRules, helps: Helps
+        self, queue: QueueState, job: JobState, task: Task, row: int, rules: EvictionRules, useful: Helps
     ) -> list[Task]:
         """Return the tasks on a node whose going helps, the least important first."""
         session = self._session
@@ -336,7 +347,7 @@ class EvictionRun:
             each
             for source in rules.sources(queue)
             for each in session.victims.on_node(source.name, row)
-            if session.victims.job_of(each) is not job and helps(session, task, each, short) and rules.permits(each)
+            if session.victims.job_of(each) is not job and useful(session, task, each, short) and rules.permits(each)
         ]
         candidates.sort(key=rules.order, reverse=True)
         if session.extensions.methods("victim_queue_key"):
@@ -380,21 +391,3 @@ def _may_start(session: Session, statement: Statement, job: JobState) -> bool:
         return True
     with statement.evictions_only():
         return session.extensions.enqueueable(job, room=False) is None
-
-
-def _helps(session: Session, task: Task, victim: Task, short: Vector) -> bool:
-    """Whether a node that is ``short`` gains by something's going; one that isn't is left for its queue's sake."""
-    del task
-    amounts = session.vector(victim.task_class)
-    return not any(short) or any(has > 0 and lacks > 0 for has, lacks in zip(amounts, short, strict=True))
-
-
-def _gives_way(session: Session, task: Task, victim: Task, short: Vector) -> bool:
-    """Whether a pod makes way for what isn't to be had beside it: not one that says itself that it is as important."""
-    queues = [session.victims.job_of(each).info.queue for each in (task, victim)]
-    if queues[0] == queues[1] and victim.priority and victim.priority >= task.priority:
-        return False
-    mine, its = task.task_class.constraints, victim.task_class.constraints
-    # Who is unwanted near is told by trying.
-    frees = mine.depends_on_other_pods or ports_clash(mine.ports, its.ports) or bool(mine.claims and its.claims)
-    return frees or (any(short) and _helps(session, task, victim, short))

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from muster.model.amounts import Resources, amount_text
 from muster.model.text import counted
-from scheduler.engine import messages
+from scheduler.engine import explain_network, messages
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
@@ -54,6 +54,9 @@ class Explanations:
                 messages.shortage(count, wanted, look.free, axes, where) + self._others(look.refusals), limit
             )
         count = self._count(job, kind)
+        apart = explain_network.sentence(self._session, job, kind, count) if job.info.network_bound else ""
+        if apart:
+            return _obstacle(apart + self._others(look.refusals))
         each = axes.resources(self._session.vector(kind)).only(kind.request)
         asks = f"{counted(count, 'pod')} of {each} {'needs' if count == 1 else 'need'} a node"
         if look.room >= count:

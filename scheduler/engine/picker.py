@@ -10,18 +10,19 @@ the alternatives.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from scheduler.engine.highest_scores import NEVER, highest, highest_rows
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.model import vectors
 from scheduler.model.node_table import NodeTable
 from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats, Mask, Matrix, Rows, Vector
 
-_NEVER: Final = -np.inf
 _NONE: Final[Floats] = np.zeros(0)
 _MANY: Final = 8
 """More touched rows than these are rated for their present state only: others will touch them again, too."""
@@ -33,8 +34,6 @@ _WIDTH: Final = 16
 """How many rows are rated for placements to come at once, at first."""
 _WIDEST: Final = 128
 """The same, at most."""
-_FEW: Final = 8
-"""Up to so many of the highest scores are sought one after the other, which is faster than to divide all."""
 _PLENTY: Final = 2**31
 """More tasks than any node takes."""
 _MOST_STEPS: Final = 2**20
@@ -51,21 +50,41 @@ class _UpcomingScores:
         self.at = 0
 
 
+class Scope(NamedTuple):
+    """Nodes that alone are looked at for a while, and what is added to the score of each so that some come before others."""
+
+    mask: Mask
+    bonus: Floats
+
+
 class _PickedRows:
     """Rows that were picked for so many tasks at a time; ``after``: their scores once they are taken."""
 
-    __slots__ = ("after", "asked", "rows", "steps", "time")
+    __slots__ = ("after", "asked", "rows", "scope", "steps", "time")
 
-    def __init__(self, time: int, asked: int, rows: list[int], after: dict[int, float], steps: dict[int, int]) -> None:
+    def __init__(
+        self,
+        time: int,
+        scope: Scope | None,
+        asked: int,
+        rows: list[int],
+        after: dict[int, float],
+        steps: dict[int, int],
+    ) -> None:
         self.time = time
+        self.scope = scope
         self.asked = asked
         self.rows = rows
         self.after = after
         self.steps = steps
 
-    def serves(self, time: int, count: int) -> bool:
+    def serves(self, time: int, scope: Scope | None, count: int) -> bool:
         """Whether it answers a question for ``count`` tasks as well."""
-        return self.time == time and (self.asked == count or len(self.rows) < min(self.asked, count))
+        return (
+            self.time == time
+            and self.scope is scope
+            and (self.asked == count or len(self.rows) < min(self.asked, count))
+        )
 
 
 class _ClassScores:
@@ -86,7 +105,8 @@ class _ClassScores:
 class Picker:
     """The nodes of a session, as classes of tasks see them.
 
-    ``idle`` and ``future`` are what they have, [nodes, resources], and change under way: `touched` tells where.
+    ``idle`` and ``future`` are what they have, [nodes, resources], and change under way: `touched` tells where. ``scope`` is what
+    `within` has restricted it to.
     """
 
     def __init__(
@@ -106,6 +126,16 @@ class Picker:
         self._time = 0
         self._touched: Rows = np.zeros(len(self._table.nodes), dtype=np.intp)
         self._all = self._table.every
+        self.scope: Scope | None = None
+
+    @contextmanager
+    def within(self, scope: Scope | None) -> Iterator[None]:
+        """Look at some nodes only for a while; None for all."""
+        before, self.scope = self.scope, scope
+        try:
+            yield
+        finally:
+            self.scope = before
 
     def touched(self, rows: Sequence[int], kind: TaskClass | None, sign: int) -> None:
         """Note that tasks of a class were placed on nodes (1), or taken back (-1); None for any other change."""
@@ -148,52 +178,61 @@ class Picker:
         """
         view = self._view(kind)
         self._refresh(kind, view)
-        if view.answer is None or not view.answer.serves(self._time, count):
+        if view.answer is None or not view.answer.serves(self._time, self.scope, count):
             view.answer = self._one(view) if count == 1 else self._many(kind, view, count)
         return view.answer.rows
 
+    def _seen(self, scores: Floats) -> Floats:
+        """Return scores as they are within the scope."""
+        scope = self.scope
+        return scores if scope is None else np.where(scope.mask, scores + scope.bonus, NEVER)
+
     def _one(self, view: _ClassScores) -> _PickedRows:
-        row = _highest(view.scores)
+        row = highest(self._seen(view.scores))
         if row is None:
-            return _PickedRows(self._time, 1, [], {}, {})
+            return _PickedRows(self._time, self.scope, 1, [], {}, {})
         ahead = view.ahead.get(row)
         known = ahead is not None and ahead.at + 1 < len(ahead.scores)
         after = {row: ahead.scores[ahead.at + 1]} if ahead is not None and known else {}
-        return _PickedRows(self._time, 1, [row], after, {row: 1})
+        return _PickedRows(self._time, self.scope, 1, [row], after, {row: 1})
 
     def _many(self, kind: TaskClass, view: _ClassScores, count: int) -> _PickedRows:
         """Take the best again and again, among as many nodes with the highest scores as there are tasks.
 
         Of the others none can be reached: each task uses up at most one node that wasn't used before.
         """
-        line = _highest_rows(view.scores, count)
-        heap = list(zip((-view.scores[line]).tolist(), line.tolist(), strict=True))
+        scores = self._seen(view.scores)
+        line = highest_rows(scores, count)
+        heap = list(zip((-scores[line]).tolist(), line.tolist(), strict=True))
+        bonus = self.scope.bonus if self.scope is not None else None
         foresight = _PredictedScores(self, kind, view, line.tolist())
         rows: list[int] = []
         while heap and len(rows) < count:
             row = heap[0][1]
             rows.append(row)
             after = foresight.next(row, len(rows))
-            if after > _NEVER:
-                heapq.heapreplace(heap, (-after, row))
+            if after > NEVER:
+                heapq.heapreplace(heap, (-after if bonus is None else -after - float(bonus[row]), row))
             else:
                 heapq.heappop(heap)
-        return _PickedRows(self._time, count, rows, foresight.after, foresight.used)
+        return _PickedRows(self._time, self.scope, count, rows, foresight.after, foresight.used)
 
     def best_later(self, kind: TaskClass) -> int | None:
         """Return the best node that will have room once the pods that are leaving it are gone, or None."""
         view = self._view(kind)
-        return _highest(self._scores(kind, view, self._all, self._future))
+        return highest(self._seen(self._scores(kind, view, self._all, self._future)))
 
     def fits(self, kind: TaskClass, row: int, free: Matrix) -> bool:
         """Whether a task fits on one node with ``free`` of each node, [nodes, resources]."""
-        return bool(self._scores(kind, self._view(kind), np.array([row]), free)[0] > _NEVER)
+        if self.scope is not None and not self.scope.mask[row]:
+            return False
+        return bool(self._scores(kind, self._view(kind), np.array([row]), free)[0] > NEVER)
 
     def ranked(self, kind: TaskClass, free: Matrix) -> list[int]:
         """Return the nodes that have room for a task with ``free`` of each, [nodes, resources]; the best first."""
-        scores = self._scores(kind, self._view(kind), self._all, free)
+        scores = self._seen(self._scores(kind, self._view(kind), self._all, free))
         order = np.argsort(-scores, kind="stable")
-        return [int(row) for row in order[scores[order] > _NEVER]]
+        return [int(row) for row in order[scores[order] > NEVER]]
 
     def open_to(self, kind: TaskClass) -> Mask:
         """Tell which nodes accept the class, however full they are."""
@@ -203,11 +242,22 @@ class Picker:
             mask &= ask(kind, nodes)
         return mask
 
+    def fitting(self, kind: TaskClass, *, later: bool = False) -> Rows:
+        """Return how many tasks of the class each node takes now, or once the pods that are leaving are gone, [nodes]."""
+        view = self._view(kind)
+        if later:
+            free = self._future
+            open_now = self._scores(kind, view, self._all, free) > NEVER
+        else:
+            self._refresh(kind, view)
+            free, open_now = self._idle, view.scores > NEVER
+        return np.where(open_now, self.places(kind, free), 0)
+
     def room(self, kind: TaskClass) -> int:
         """Return how many tasks of the class fit in what is idle: no placement of them can do better."""
         view = self._view(kind)
         self._refresh(kind, view)
-        return self.capacity(kind, view.scores > _NEVER, self._idle)
+        return self.capacity(kind, view.scores > NEVER, self._idle)
 
     def capacity(self, kind: TaskClass, mask: Mask, free: Matrix) -> int:
         """Return how many tasks of the class fit in what is ``free`` on the nodes of ``mask``, [nodes, resources]."""
@@ -278,7 +328,7 @@ class Picker:
         scores = np.zeros(len(rows))
         for rate in self._score:
             scores += rate(kind, nodes)
-        rated: Floats = np.where(mask, scores, _NEVER)
+        rated: Floats = np.where(mask, scores, NEVER)
         return rated
 
 
@@ -328,32 +378,3 @@ class _PredictedScores:
 
 def _far(reach: Reach) -> int:
     return reach.value
-
-
-def _highest(scores: Floats) -> int | None:
-    if not len(scores):
-        return None
-    row = int(scores.argmax())
-    return row if scores[row] > _NEVER else None
-
-
-def _highest_rows(scores: Floats, count: int) -> Rows:
-    """Return the rows of the ``count`` highest scores, the highest first; of equal ones the first rows."""
-    if count <= _FEW:
-        return _few_highest_rows(scores, count)
-    rows = np.flatnonzero(scores > _NEVER)
-    if count < len(rows):
-        among = scores[rows]
-        least = np.partition(among, len(rows) - count)[len(rows) - count]
-        above = rows[among > least]
-        rows = np.sort(np.concatenate((above, rows[among == least][: count - len(above)])))
-    highest: Rows = rows[np.argsort(-scores[rows], kind="stable")]
-    return highest
-
-
-def _few_highest_rows(scores: Floats, count: int) -> Rows:
-    left, rows = scores.copy(), list[int]()
-    while len(rows) < count and (row := _highest(left)) is not None:
-        rows.append(row)
-        left[row] = _NEVER
-    return np.array(rows, dtype=np.intp)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
 
 from muster.ledger import wording
 from muster.model.amounts import NOTHING
 from muster.model.text import counted
+from scheduler.engine import network_domains, subgroups
+from scheduler.engine.picker import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
+from scheduler.model.network_topology import SubGroupKey
 from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
 from scheduler.model.snapshot import Phase, Task, TaskClass
+from scheduler.model.vectors import Matrix
 
 Allowed = Callable[[QueueState, Task, int], Obstacle | None]
 """What speaks against a queue's taking so many more tasks like one."""
@@ -67,16 +75,53 @@ def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -
     if counts and (full := crowded(queue, queue.started)) is not None:
         job.obstacle = full
         return False
-    with session.reservation.visible_to(job), session.statement() as statement:
-        unplaced = _place(session, statement, queue, job, taken, allowed)
-        if statement and (session.extensions.ready(job) or session.extensions.pipelined(job)):
-            statement.commit()
-            if counts:
-                queue.job_started()
-            job.unplaced += unplaced
-            return bool(job.waiting) and session.extensions.ready(job)
-    job.waiting.extendleft(reversed(taken))
+    # Subgroups are taken out of their order.
+    waiting = tuple(job.waiting) if job.info.subgroups else None
+    with session.reservation.visible_to(job):
+        for scope in _scopes(session, job):
+            with session.picker.within(scope), session.statement() as statement:
+                place = _place_subgroups if job.info.subgroups else _place
+                unplaced = place(session, statement, queue, job, taken, allowed)
+                if statement and (session.extensions.ready(job) or session.extensions.pipelined(job)):
+                    statement.commit()
+                    if counts:
+                        queue.job_started()
+                    job.unplaced += unplaced
+                    return bool(job.waiting) and session.extensions.ready(job)
+            job.waiting = deque(waiting) if waiting is not None else job.waiting
+            job.waiting.extendleft(reversed(taken if waiting is None else ()))
+            taken.clear()
+    if job.info.network_bound and job.obstacle is None:
+        # Where no domain has room, no node was looked at.
+        job.blocked_class = job.blocked_class or job.waiting[0].task_class
     return False
+
+
+_EVERYWHERE: Final = (None,)
+
+
+def _scopes(session: Session, job: JobState) -> Iterable[Scope | None]:
+    """Return where a job's tasks may be sought, the best first."""
+    if job.info.topology is None:
+        return _EVERYWHERE
+    return network_domains.scopes(session, job.info.topology, _members(session, job))
+
+
+def _members(session: Session, job: JobState) -> network_domains.Members:
+    least = max(session.extensions.missing(job), 1)
+    return network_domains.members_of(session, job, list(job.waiting), least, None)
+
+
+def scopes_to_clear(session: Session, job: JobState, room: Callable[[], Matrix]) -> Iterable[Scope | None]:
+    """Return where others may be evicted for a job, the best first; ``room``: what nodes would have, [nodes, resources].
+
+    For subgroups that have to be together nobody is evicted: they get what others leave.
+    """
+    if any(each.topology is not None and each.topology.required for each in job.info.subgroups):
+        return ()
+    if job.info.topology is None:
+        return _EVERYWHERE
+    return network_domains.scopes_to_clear(session, job.info.topology, _members(session, job), room())
 
 
 def place_nominated(session: Session) -> None:
@@ -127,6 +172,73 @@ def _place(
         if session.extensions.ready(job) or (failed and _hopeless(session, job, failed)):
             break
     return unplaced
+
+
+def _place_subgroups(
+    session: Session, statement: Statement, queue: QueueState, job: JobState, taken: list[Task], allowed: Allowed
+) -> list[Task]:
+    """Place subgroups, each whole or not at all, until the job is ready; give the tasks that found no place.
+
+    A job that was ready gets one more subgroup, or one more task. Where what starts together isn't the minimum, all that wait of a
+    subgroup are tried together, too: else others may be put where its last pods have to go.
+    """
+    was_ready, tried, unplaced = session.extensions.ready(job), set[str](), list[Task]()
+    for whole in (False, True):
+        tried.clear()
+        unplaced.clear()
+        for key, tasks in subgroups.chunks(job, whole=whole):
+            if session.extensions.ready(job) and (statement or not was_ready):
+                break
+            tried |= {task.uid for task in tasks}
+            if not _place_subgroup(session, statement, queue, job, key, tasks, allowed):
+                unplaced += tasks
+        if was_ready or session.extensions.ready(job) or session.extensions.pipelined(job) or whole:
+            break
+        statement.undo_to(0)
+    taken += [task for task in job.waiting if task.uid in tried]
+    job.waiting = deque(task for task in job.waiting if task.uid not in tried)
+    return unplaced
+
+
+def _place_subgroup(
+    session: Session,
+    statement: Statement,
+    queue: QueueState,
+    job: JobState,
+    key: SubGroupKey | None,
+    tasks: Sequence[Task],
+    allowed: Allowed,
+) -> bool:
+    """Place tasks of a subgroup where others of it are, all or none of them; with no key, tasks that are in none."""
+    constraint = job.info.subgroups[key[0]].topology if key is not None else None
+    if key is not None and not subgroups.completed_by(job, key, tasks):
+        return False
+    # Where all of them have room, the rest follows.
+    waiting = [task for task in job.waiting if task.subgroup == key]
+    members, start = network_domains.members_of(session, job, waiting, len(tasks), key), len(statement)
+    for scope in network_domains.scopes(session, constraint, members, session.picker.scope):
+        with session.picker.within(scope):
+            if _place_together(session, statement, queue, job, tasks, allowed):
+                return True
+        statement.undo_to(start)
+    return False
+
+
+def _place_together(
+    session: Session, statement: Statement, queue: QueueState, job: JobState, tasks: Sequence[Task], allowed: Allowed
+) -> bool:
+    """Place all of some tasks, or as many as have a place; tell whether all have."""
+    for _, same in groupby(tasks, key=attrgetter("task_class")):
+        alike = list(same)
+        count, against = _allowance(queue, alike, allowed)
+        if count < len(alike):
+            job.obstacle = against
+            return False
+        for task in alike:
+            if not _place_one(session, statement, job, task):
+                return False
+    job.obstacle = None
+    return True
 
 
 def _next(session: Session, job: JobState) -> list[Task]:

@@ -50,3 +50,9 @@ class Policy(Struct, frozen=True):
     def enqueues(self) -> bool:
         """Whether groups wait in Pending until the enqueue action admits them."""
         return any(action.name == "enqueue" for action in self.actions)
+
+    @property
+    def topology_levels(self) -> tuple[str, ...]:
+        """The node labels whose values are domains of the network, the widest first; none where no plugin lists them."""
+        listed = (getattr(each.arguments, "levels", ()) for tier in self.tiers for each in tier)
+        return next(filter(None, listed), ())

@@ -21,7 +21,9 @@ from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.snapshot import GroupKey, Phase, Snapshot, TaskClass
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Vector
+from scheduler.topology import tiers
 from scheduler.topology.domains import TopologyCounts
+from scheduler.topology.tiers import TopologyTree
 from scheduler.topology.volumes import Volumes
 
 
@@ -101,6 +103,13 @@ class Session:
         digest = blake2b(repr((table.names, table.ready, sorted(table.closed), queues)).encode(), digest_size=16)
         digest.update(self.snapshot.idle.tobytes())
         return digest.digest()
+
+    @cached_property
+    def network(self) -> TopologyTree:
+        """The network between the nodes: of HyperNodes where there are any, else of the labels that the configuration lists."""
+        table, cache, hypernodes = self.snapshot.table, self.topology.cache, self.snapshot.hypernodes
+        keys = self.policy.topology_levels
+        return cache.get_latest("network", (hypernodes, keys), lambda: tiers.read(table, hypernodes, keys))
 
     def queue_of(self, job: JobState) -> QueueState | None:
         """Return a job's queue, None where it doesn't exist."""

@@ -9,10 +9,14 @@ from operator import attrgetter
 from typing import Any, Final
 
 from scheduler.model import vectors
+from scheduler.model.network_topology import SubGroupKey
 from scheduler.model.obstacle import Obstacle
-from scheduler.model.snapshot import READY, JobInfo, Phase, QueueInfo, Task, TaskClass, TaskStatus
+from scheduler.model.snapshot import OCCUPYING, READY, JobInfo, Phase, QueueInfo, Task, TaskClass, TaskStatus
 from scheduler.model.tasks import JobAmounts, RequestVectors
 from scheduler.model.vectors import Axes, Vector
+
+Place = tuple[SubGroupKey | None, str, TaskStatus]
+"""A subgroup, a node's name, and ALLOCATED or PIPELINED."""
 
 _UNFINISHED: Final = frozenset({Phase.INQUEUE, Phase.RUNNING, Phase.UNKNOWN})
 _RAN: Final = frozenset({Phase.RUNNING, Phase.UNKNOWN})
@@ -66,6 +70,7 @@ class QueueState:
 # is counted where minTaskMember doesn't ask.
 _NOBODY: Final[deque[Task]] = deque(maxlen=0)
 _NO_ROLES: Final[Counter[tuple[str, TaskStatus]]] = Counter()
+_NO_PLACES: Final[Counter[Place]] = Counter()
 
 
 class JobState:
@@ -79,6 +84,8 @@ class JobState:
         pipelined: tasks for which this cycle reserved a place.
         kept: how many of these stand for pods that don't exist yet.
         roles: by role, how many tasks are ready and how many pipelined; kept where minTaskMember asks.
+        places: how many tasks of each subgroup each node has or will have; kept where the network between them matters. Those
+            that ended count as ALLOCATED on no node.
         obstacle: why it got no further in this cycle, as far as an action knows.
         rolled_back: why it was taken back in this cycle, after it had been admitted for too long in vain.
         voted_down: it is Pending, and nothing but the plugins' votes keeps it there.
@@ -101,6 +108,13 @@ class JobState:
         self.roles = _NO_ROLES
         if job.min_task_member:
             self.roles = Counter((task.role, TaskStatus.ALLOCATED) for task in job.tasks if task.status in READY)
+        self.places = _NO_PLACES
+        if job.network_bound:
+            self.places = Counter(
+                (task.subgroup, task.node if task.status in OCCUPYING else "", TaskStatus.ALLOCATED)
+                for task in job.tasks
+                if task.status in READY
+            )
         self.allocated: Vector = amounts.allocated
         self._need: Vector | None = None
         self._lacking: tuple[Phase, Vector, Vector] | None = None
@@ -163,6 +177,20 @@ class JobState:
             return False
         least = self.info.min_task_member
         return all(self.roles[role, TaskStatus.ALLOCATED] - roles[role] >= least[role] for role in least)
+
+    def in_subgroup(self, key: SubGroupKey | None, *, pipelined: bool = False) -> int:
+        """Return how many tasks of a subgroup are ready; with ``pipelined``, those that have a place reserved, too."""
+        return sum(
+            count
+            for (subgroup, _, status), count in self.places.items()
+            if subgroup == key and (pipelined or status is TaskStatus.ALLOCATED)
+        )
+
+    def complete_subgroups(self, policy: int, *, pipelined: bool = False) -> int:
+        """Return how many subgroups of a policy have as many tasks as start together."""
+        size = self.info.subgroups[policy].size
+        keys = {key for key, _, _ in self.places if key is not None and key[0] == policy}
+        return sum(self.in_subgroup(key, pipelined=pipelined) >= size for key in keys)
 
     def lapse(self, seconds: float) -> None:
         """Hold nothing any more for what is missing of its minimum, since nothing came of it for so long."""

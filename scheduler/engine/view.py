@@ -14,6 +14,7 @@ from scheduler.model.constraints import Port
 from scheduler.model.snapshot import Snapshot, TaskClass
 from scheduler.model.vectors import Axes, Matrix, Vector
 from scheduler.topology.domains import TopologyCounts
+from scheduler.topology.tiers import TopologyTree
 from scheduler.topology.volumes import Volumes
 
 
@@ -87,6 +88,10 @@ class SessionView(Protocol):
     @property
     def reserved_for(self) -> JobState | None:
         """The job that nodes are kept for."""
+
+    @property
+    def network(self) -> TopologyTree:
+        """The network between the nodes."""
 
     def queue_of(self, job: JobState) -> QueueState | None:
         """Return a job's queue, None where it doesn't exist."""

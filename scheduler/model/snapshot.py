@@ -23,6 +23,7 @@ from muster.model.objects import Condition, PodGroupStatus
 from scheduler.model.affinity import PeerCounts, PodSet
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import EvictionPause, KeptPlaces
+from scheduler.model.network_topology import NO_HYPERNODES, HyperNodes, SubGroups, TopologyConstraint
 from scheduler.model.node_table import NodeTable
 from scheduler.model.storage import Storage
 from scheduler.model.tasks import (
@@ -107,6 +108,8 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         scope_facts: what decides in which scopes of quotas it counts (`muster.model.scopes`); empty where that isn't known.
         reserves_late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
         holding, since: what its status says of what it holds, and when it came to its phase, in seconds of the epoch or 0.
+        topology: how close its pods have to be; None where it asks for nothing.
+        subgroups: what it is divided into, by policy; `Task.subgroup` refers to them by place.
         next_holding: what its status has to say before it may go on; None where it says so, or is Completed for good.
         finished: nothing of it runs or will run again.
         written: the status has a phase in the cluster; where it has none, Pending is meant and has yet to be written.
@@ -137,6 +140,13 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     finished: bool = False
     written: bool = True
     since: float = 0.0
+    topology: TopologyConstraint | None = None
+    subgroups: tuple[SubGroups, ...] = ()
+
+    @property
+    def network_bound(self) -> bool:
+        """Whether it matters which of its pods are near each other."""
+        return self.topology is not None or bool(self.subgroups)
 
     @property
     def counts(self) -> Mapping[TaskStatus, int]:
@@ -278,6 +288,7 @@ class Snapshot(Struct, frozen=True, eq=False):
         partially_bound: groups of which former cycles saw only a part bound and no room for the rest, and since when.
         images: by container image, its size in bytes on each node that has it.
         requeues: by uid, how long groups that were admitted have waited for something to come of it.
+        hypernodes: what describes the network between nodes.
         autoscaler: the name of a program that makes nodes for pods that lack them; empty where none was seen.
         revision: a text that differs between any two states of the cluster that a worker saw.
     """
@@ -305,6 +316,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     budgets: tuple[DisruptionBudget, ...] = ()
     satisfied: Mapping[str, SatisfiedJobs] = field(default_factory=dict)
     aggregated: Mapping[TaskClass, Mapping[str, int]] = field(default_factory=dict)
+    hypernodes: HyperNodes = NO_HYPERNODES
     autoscaler: str = ""
 
     @property

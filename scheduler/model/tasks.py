@@ -13,6 +13,7 @@ from msgspec import Struct
 from muster.model.amounts import Resources
 from scheduler.model import vectors
 from scheduler.model.constraints import Constraints
+from scheduler.model.network_topology import SubGroupKey
 from scheduler.model.vectors import PODS, Axes, Vector
 
 
@@ -59,7 +60,8 @@ class Task(msgspec.Struct, frozen=True, gc=False):
 
     ``node`` is the name of its node, empty when it has none; ``role`` its task in minTaskMember; ``controller`` the uid
     of the object that controls it; ``preemptable``: it may be evicted; ``never_preempts``: nothing may be evicted for it;
-    ``started``: when its node took it, in seconds of the epoch, 0 where nobody said.
+    ``started``: when its node took it, in seconds of the epoch, 0 where nobody said; ``subgroup``: which one of its group it
+    is in.
     """
 
     uid: str
@@ -75,6 +77,7 @@ class Task(msgspec.Struct, frozen=True, gc=False):
     preemptable: bool = True
     never_preempts: bool = False
     started: float = 0.0
+    subgroup: SubGroupKey | None = None
 
     @property
     def bare(self) -> bool:

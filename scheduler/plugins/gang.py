@@ -42,11 +42,21 @@ class Gang(Plugin):
                     f"minTaskMember requires {counted(wanted, 'pod')} of task {role!r} and {there or 'none'} can run; "
                     f"waiting for {wanted - there} more",
                 )
+        for place, policy in enumerate(job.info.subgroups):
+            there = _possible_subgroups(job, place)
+            if there < policy.minimum:
+                return Obstacle(
+                    Reason.NOT_ENOUGH_TASKS,
+                    f"{counted(policy.minimum, 'subgroup')} {policy.name!r} of {counted(policy.size, 'pod')} have to start "
+                    f"together and {there or 'none'} can; waiting for pods of {policy.minimum - there} more",
+                )
         return None
 
     def ready(self, job: JobState) -> bool:
         """Whether the minimum is placed."""
         if job.ready < job.info.min_member:
+            return False
+        if job.info.subgroups and not _has_subgroups(job, pipelined=False):
             return False
         if not job.info.min_task_member:
             return True
@@ -106,7 +116,9 @@ class Gang(Plugin):
         return Obstacle(Reason.NOT_ENOUGH_RESOURCES, f"fewer than {counted(job.info.min_member, 'pod')} find a place")
 
     def _enough(self, job: JobState) -> bool:
-        return job.ready + job.pipelined >= job.info.min_member and all(
+        if job.ready + job.pipelined < job.info.min_member:
+            return False
+        return _has_subgroups(job, pipelined=True) and all(
             job.roles[role, TaskStatus.ALLOCATED] + job.roles[role, TaskStatus.PIPELINED] >= least
             for role, least in job.info.min_task_member.items()
         )
@@ -157,6 +169,24 @@ class _ChosenVictims:
         for task in tasks:
             amounts = vectors.subtract(amounts, self._session.vector(task.task_class))
         return amounts
+
+
+def _has_subgroups(job: JobState, *, pipelined: bool) -> bool:
+    """Whether a job has as many subgroups as each of its policies requires."""
+    return all(
+        not policy.minimum or job.complete_subgroups(place, pipelined=pipelined) >= policy.minimum
+        for place, policy in enumerate(job.info.subgroups)
+    )
+
+
+def _possible_subgroups(job: JobState, policy: int) -> int:
+    """Return how many subgroups of a policy have enough pods, placed or not."""
+    there = Counter(task.subgroup for task in job.waiting)
+    for (key, _, status), count in job.places.items():
+        if status is TaskStatus.ALLOCATED:
+            there[key] += count
+    size = job.info.subgroups[policy].size
+    return sum(count >= size for key, count in there.items() if key is not None and key[0] == policy)
 
 
 def may_lose_any(info: JobInfo) -> bool:

@@ -40,7 +40,7 @@ from scheduler.model.snapshot import (
 )
 from scheduler.model.storage import StorageCache, VolumeDecision
 from scheduler.model.tasks import count_tasks
-from scheduler.state import conversion, group_facts
+from scheduler.state import conversion, group_facts, network
 from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.axes import AxesChooser
 from scheduler.state.batch_jobs import BatchJobs
@@ -66,13 +66,13 @@ class Cluster:
         self._partially_bound: Mapping[GroupKey, float] = {}
         self._left_out = self._grown = False
         self._nodes, self._groups = dict[str, Node](), dict[GroupKey, PodGroup]()
-        self._kinds: set[str] = set()
-        self._batch_jobs = BatchJobs()
+        self._kinds, self._batch_jobs = set[str](), BatchJobs()
         self._queues, self._unreadable = dict[str, QueueInfo](), dict[str, str]()
         self._priority_classes: dict[str, PriorityClass] = {}
         self._images = NodeImages()
         self._budgets: dict[str, DisruptionBudget] = {}
         self.storage = StorageCache()
+        self.network = network.NetworkCache()
         self._jobs: dict[GroupKey, JobInfo] = {}
         self._restated: set[GroupKey] = set()
         self._reservations = Reservations()
@@ -285,7 +285,7 @@ class Cluster:
     @property
     def changes(self) -> int:
         """How many changes there were that a cycle should look at soon. That a binding arrived can wait for the next."""
-        return self._changes + self.storage.changes
+        return self._changes + self.storage.changes + self.network.changes
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -320,6 +320,7 @@ class Cluster:
             peer_counts=self._peers.counts(),
             images=self._images.view(),
             storage=self.storage.view(),
+            hypernodes=self.network.hypernodes,
             budgets=tuple(each for _, each in sorted(self._budgets.items())),
         )
 
@@ -349,16 +350,12 @@ class Cluster:
         group_name = (key.namespace, key.name)
         # Whether one that is Completed is started again depends on each of its pods.
         phase = conversion.phase_of(group)
-        counts = self._pods.aggregated_counts(group_name) if phase is not Phase.COMPLETED else None
+        each = phase is Phase.COMPLETED or network.asks(group.spec)
+        counts = None if each else self._pods.aggregated_counts(group_name)
         members = self._pods.members(group_name) if counts is None else []
-        tasks = tuple(member.task for member in members)
+        tasks = network.tasks_of(group.spec, members)
         batch, status = self._batch_jobs.of(group_name), group.status
-        inadmissible = group_facts.inadmissible(batch)
-        try:
-            stated = conversion.min_resources(group)
-        except QuantityError as error:
-            stated, inadmissible = None, f"spec.minResources: {error}; correct it"
-        limits = self._limited.of(key.namespace)
+        stated, unreadable = group_facts.stated_minimum(group)
         alive = self._pods.controllers(group_name) if batch else {}
         self._pods.classes.named.update(stated or NOTHING)
         return JobInfo(
@@ -377,16 +374,20 @@ class Cluster:
             tasks=tasks,
             task_counts=count_tasks(tasks) if counts is None else counts,
             expected_pods=tuple(group_facts.expected_pods(batch, alive, self._pods.classes, self._priority_classes)),
-            inadmissible=inadmissible,
+            inadmissible=unreadable or group_facts.inadmissible(batch),
             unreserved=self._reservations.reason(key),
             reserves_late=reserves_late(group.metadata),
             scope_facts=conversion.scope_facts(group),
             holding=conversion.holding(status),
-            next_holding=group_facts.next_holding(group, batch, members, limits) if counts is None else None,
+            next_holding=group_facts.next_holding(group, batch, members, self._limited.of(key.namespace))
+            if counts is None
+            else None,
             sla=conversion.sla_of(group),
             finished=counts is None and group_facts.over(batch, members),
             written=bool(status.phase),
             since=seconds(status.last_phase_transition_time),
+            topology=network.constraint(group.spec.network_topology),
+            subgroups=network.subgroups(group.spec),
         )
 
     def validate(self) -> None:

@@ -22,6 +22,14 @@ _ALIVE = OCCUPYING | {TaskStatus.PENDING, TaskStatus.GATED}
 """Neither ended nor being deleted."""
 
 
+def stated_minimum(group: PodGroup) -> tuple[Resources | None, str]:
+    """Return what a group states to need; or None, and what is wrong with it where that can't be read."""
+    try:
+        return conversion.min_resources(group), ""
+    except QuantityError as error:
+        return None, f"spec.minResources: {error}; correct it"
+
+
 class LimitedNames:
     """What the ResourceQuotas of each namespace limit, as `reservations.limited` writes it, without scopes."""
 

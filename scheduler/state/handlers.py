@@ -15,6 +15,7 @@ _METHODS: Final[Mapping[Kind[Any], str]] = {
     kinds.PODS: "pod",
     kinds.JOBS: "batch_job",
     kinds.PRIORITYCLASSES: "priority_class",
+    kinds.HYPERNODES: "network.hypernode",
     kinds.NAMESPACES: "namespace",
     kinds.DISRUPTIONBUDGETS: "budget",
     kinds.RESOURCEQUOTAS: "quota",

@@ -53,7 +53,8 @@ class Informers:
             **{kind: ObjectCache() for kind in _PLAIN},
         }
         self._fed: dict[Kind[Any], Subscription[Any]] = {}
-        self.watching = ReflectorSet(self._caches)
+        # An installation may be older than the CRD.
+        self.watching = ReflectorSet(self._caches, optional={kinds.HYPERNODES})
 
     def cache(self, kind: Kind[T]) -> ObjectCache[T]:
         """Return the cache of a kind."""

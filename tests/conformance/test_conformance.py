@@ -32,7 +32,11 @@ def _listed(name: str) -> dict[str, str]:
 
 
 DEVIATIONS = _listed("deviations.yaml")
-CASES = sorted((Path(FOLDER) / "scheduler").glob("*.yaml")) if FOLDER else []
+CASES = (
+    sorted(each for room in ("scheduler", "topology") for each in (Path(FOLDER) / room).glob("*.yaml"))
+    if FOLDER
+    else []
+)
 OWN = sorted((HERE / "cases").glob("*.yaml"))
 
 

@@ -125,7 +125,6 @@ def listing(plugin):
 @pytest.mark.parametrize(
     "plugin",
     [
-        "{name: network-topology-aware, arguments: {weight: 10}}",
         "{name: rescheduling, arguments: {interval: 5m, strategies: [{name: lowNodeUtilization}]}}",
         "{name: task-topology}",
         "{name: nodegroup, enablePredicate: false}",

@@ -100,7 +100,7 @@ class GangHints(Struct, frozen=True):
             yield from keys.warnings(meta, known.get(path), ours=ours)
         if not self.gang:
             return
-        for read in (grouping.min_member, grouping.min_resources):
+        for read in grouping.READERS:
             _, warning = read(*self.metas)
             if warning and (before is None or read(*before.metas)[1] != warning):
                 yield warning

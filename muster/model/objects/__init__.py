@@ -66,6 +66,7 @@ from muster.model.objects.quotas import (
     ScopeSelector,
 )
 from muster.model.objects.scheduling import (
+    NetworkTopology,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
@@ -77,6 +78,7 @@ from muster.model.objects.scheduling import (
     QueueGuarantee,
     QueueSpec,
     QueueStatus,
+    SubGroupPolicy,
 )
 from muster.model.objects.storage import (
     CSIDriverLimit,
@@ -95,6 +97,14 @@ from muster.model.objects.storage import (
     TopologySelectorTerm,
     VolumeNodeAffinity,
 )
+from muster.model.objects.topology import (
+    ExactMatch,
+    HyperNode,
+    HyperNodeMember,
+    HyperNodeSpec,
+    MemberSelector,
+    RegexMatch,
+)
 from muster.model.objects.workloads import Job, JobSpec, JobStatus, Workload, WorkloadSpec
 
 __all__ = [
@@ -112,6 +122,10 @@ __all__ = [
     "ContainerPort",
     "CustomResourceDefinition",
     "Event",
+    "ExactMatch",
+    "HyperNode",
+    "HyperNodeMember",
+    "HyperNodeSpec",
     "Job",
     "JobSpec",
     "JobStatus",
@@ -121,9 +135,11 @@ __all__ = [
     "Lease",
     "LeaseSpec",
     "LedgerData",
+    "MemberSelector",
     "Meta",
     "Namespace",
     "NamespaceStatus",
+    "NetworkTopology",
     "Node",
     "NodeAffinity",
     "NodeSelector",
@@ -158,6 +174,7 @@ __all__ = [
     "QueueStatus",
     "QuotaLedger",
     "QuotaTotals",
+    "RegexMatch",
     "ResourceQuota",
     "ResourceQuotaSpec",
     "ResourceQuotaStatus",
@@ -167,6 +184,7 @@ __all__ = [
     "Secret",
     "StorageClass",
     "StoragePhase",
+    "SubGroupPolicy",
     "Taint",
     "Toleration",
     "TopologyRequirement",

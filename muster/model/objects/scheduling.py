@@ -18,6 +18,28 @@ def _share(struct: msgspec.Struct, *fields: str) -> None:
         force_setattr(struct, each, sys.intern(getattr(struct, each)))
 
 
+class NetworkTopology(ApiStruct, frozen=True, kw_only=True):
+    """How close the pods of a group have to be: ``hard`` or ``soft``, and up to which tier, by number or by name."""
+
+    mode: str = ""
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroupPolicy(ApiStruct, frozen=True, kw_only=True):
+    """Parts of a group: pods with equal values of ``match_label_keys``, of which ``sub_group_size`` start together.
+
+    At least ``min_sub_groups`` of them start with the group.
+    """
+
+    name: str = ""
+    label_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    sub_group_size: int | None = None
+    min_sub_groups: int | None = None
+    network_topology: NetworkTopology | None = None
+
+
 class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """What a gang asks for."""
 
@@ -26,6 +48,8 @@ class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     queue: str = ""
     priority_class_name: str = ""
     min_resources: dict[str, Json] | None = None
+    network_topology: NetworkTopology | None = None
+    sub_group_policy: tuple[SubGroupPolicy, ...] | None = None
 
 
 class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):

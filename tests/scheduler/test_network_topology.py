@@ -1,0 +1,292 @@
+"""Gangs in one domain of the network: of HyperNodes, and of node labels."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.model import names
+from scheduler.configuration import config
+from scheduler.simulator import state
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LEVELS = """\
+actions: "enqueue, allocate, reclaim, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: predicates}, {name: proportion}, {name: nodeorder}]
+- plugins:
+  - name: network-topology-aware
+    arguments: {levels: [zone, rack]}
+"""
+
+
+def node(name: str, gpus: int, **labels: str) -> dict[str, Any]:
+    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": amounts},
+    }
+
+
+def racks(**gpus: list[int]) -> list[dict[str, Any]]:
+    """Nodes with so many GPUs each, by rack; racks a* are in zone a."""
+    return [
+        node(f"{rack}-{number}", count, zone=rack[0], rack=rack)
+        for rack, counts in gpus.items()
+        for number, count in enumerate(counts)
+    ]
+
+
+def gang(name: str, pods: int, *, least: int | None = None, gpus: int = 1, on: list[str] | None = None, **spec: Any):
+    """A PodGroup and its pods; the first ones run on the nodes ``on``."""
+    yield {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"minMember": pods if least is None else least, **spec},
+        "status": {"phase": "Running" if on else "Inqueue"},
+    }
+    for number in range(pods):
+        where = {"nodeName": on[number]} if on and number < len(on) else {}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{number}",
+                "namespace": "ns",
+                "annotations": {"scheduling.k8s.io/group-name": name},
+            },
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}], **where},
+            "status": {"phase": "Running" if where else "Pending"},
+        }
+
+
+def hard(tier: int | str) -> dict[str, Any]:
+    return {"mode": "hard", "highestTierAllowed" if isinstance(tier, int) else "highestTierName": tier}
+
+
+def decided(*objects: Any, policy: str = LEVELS) -> dict[str, Any]:
+    cluster = state.load([*objects], [names.SCHEDULER_NAME])
+    return state.run(cluster, config.parse(policy), NOW, 1).json()
+
+
+def domains(found: dict[str, Any], name: str) -> set[str]:
+    return {node.rpartition("-")[0] for pod, node in found["binds"].items() if pod.startswith(f"ns/{name}-")}
+
+
+def why(found: dict[str, Any], name: str) -> str:
+    return next(each["message"] for each in found["podgroups"][f"ns/{name}"]["conditions"] if each["status"] == "True")
+
+
+def test_a_required_gang_waits_whole_where_no_rack_holds_it_and_is_told_which_comes_nearest():
+    found = decided(*racks(a1=[4, 4], a2=[8, 2]), *gang("train", 12, networkTopology=hard(1)))
+    assert found["binds"] == {}
+    assert (
+        "no rack has 12 nvidia.com/gpu free for 12 pods: the best, a2, has 10 nvidia.com/gpu; 18 nvidia.com/gpu are free in the cluster"
+        in why(found, "train")
+    )
+
+
+def test_a_required_gang_is_told_where_pieces_are_too_small():
+    found = decided(*racks(a1=[3, 3], a2=[3]), *gang("train", 3, gpus=2, networkTopology=hard(1)))
+    assert "no rack has room for 3 pods of 2 nvidia.com/gpu: the best, a1, has room for 2, the cluster for 3" in why(
+        found, "train"
+    )
+
+
+def test_of_the_racks_that_hold_it_the_fullest_is_taken():
+    found = decided(*racks(a1=[8, 8], a2=[4, 2], b1=[8]), *gang("train", 5, networkTopology=hard(1)))
+    assert domains(found, "train") == {"a2"}
+
+
+def test_a_gang_larger_than_a_rack_goes_to_one_zone_and_to_the_fewest_racks_of_it():
+    nodes = racks(a1=[2], a2=[8], a3=[4], a4=[2], b1=[3], b2=[3], b3=[3])
+    found = decided(*nodes, *gang("train", 12, networkTopology=hard(2)))
+    assert domains(found, "train") == {"a2", "a3"}
+
+
+def test_a_preferred_gang_takes_one_rack_if_it_can_and_the_fewest_if_it_cannot():
+    nodes = racks(a1=[4], a2=[6], b1=[5])
+    soft = {"mode": "soft"}
+    assert domains(decided(*nodes, *gang("small", 5, networkTopology=soft)), "small") == {"b1"}
+    assert domains(decided(*nodes, *gang("large", 10, networkTopology=soft)), "large") == {"a1", "a2"}
+    assert domains(decided(*nodes, *gang("huge", 12, networkTopology=soft)), "huge") == {"a1", "a2", "b1"}
+
+
+def test_a_pod_that_was_lost_comes_back_to_the_rack_of_its_gang():
+    nodes = racks(a1=[8], a2=[4, 4], b1=[3])
+    found = decided(*nodes, *gang("train", 4, on=["a2-0", "a2-0", "a2-1"], networkTopology=hard(1)))
+    assert domains(found, "train") == {"a2"}
+    full = [*gang("other", 5, on=["a2-0", "a2-0", "a2-1", "a2-1", "a2-1"])]
+    found = decided(*nodes, *full, *gang("train", 4, on=["a2-0", "a2-0", "a2-1"], networkTopology=hard(1)))
+    assert domains(found, "train") == set()
+
+
+def test_pods_beyond_the_minimum_follow_their_gang():
+    nodes = racks(a1=[4], a2=[6], b1=[9])
+    found = decided(*nodes, *gang("train", 8, least=5, networkTopology=hard(1)))
+    assert (domains(found, "train"), len(found["binds"])) == ({"b1"}, 8)
+    found = decided(*nodes[:2], *gang("train", 8, least=5, networkTopology=hard(1)))
+    assert (domains(found, "train"), len(found["binds"])) == ({"a2"}, 6)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (hard(1), "nothing describes the network; create HyperNodes, or list node labels as the argument levels"),
+        (hard("rack"), "nothing describes the network"),
+    ],
+)
+def test_where_nothing_describes_the_network_a_required_gang_waits_and_says_so(asked, words):
+    found = decided(*racks(a1=[8]), *gang("train", 2, networkTopology=asked), policy=config.DEFAULT)
+    assert found["binds"] == {}
+    assert words in why(found, "train")
+
+
+def test_a_tier_that_does_not_exist_is_named():
+    found = decided(*racks(a1=[8]), *gang("train", 2, networkTopology=hard("row")))
+    assert "no tier is named 'row'; there are 1 (rack), 2 (zone)" in why(found, "train")
+    found = decided(*racks(a1=[8]), *gang("train", 2, networkTopology=hard(0)))
+    assert "tier 0 is below the smallest domains; there are 1 (rack), 2 (zone)" in why(found, "train")
+
+
+def test_racks_of_two_zones_may_have_one_name():
+    nodes = [node("n0", 2, zone="a", rack="r1"), node("n1", 2, zone="b", rack="r1")]
+    found = decided(*nodes, *gang("train", 4, networkTopology=hard(1)))
+    assert found["binds"] == {}
+
+
+def hypernode(name: str, tier: int, *members: str, kind: str = "Node", tier_name: str = "") -> dict[str, Any]:
+    listed = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
+    spec = {"tier": tier, "tierName": tier_name, "members": listed}
+    return {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": name}, "spec": spec}
+
+
+def test_hypernodes_select_by_name_pattern_and_label_and_say_more_than_labels():
+    by_pattern = hypernode("s0", 1) | {
+        "spec": {"tier": 1, "members": [{"type": "Node", "selector": {"regexMatch": {"pattern": "^a[12]-"}}}]}
+    }
+    by_label = hypernode("s1", 1) | {
+        "spec": {"tier": 1, "members": [{"type": "Node", "selector": {"labelMatch": {"matchLabels": {"zone": "b"}}}}]}
+    }
+    nodes = racks(a1=[4], a2=[4], b1=[3], b2=[3])
+    found = decided(*nodes, by_pattern, by_label, *gang("train", 8, networkTopology=hard(1)))
+    assert domains(found, "train") == {"a1", "a2"}
+    found = decided(*nodes, by_pattern, by_label, *gang("train", 6, networkTopology=hard(1)))
+    assert domains(found, "train") == {"b1", "b2"}
+
+
+def test_a_circle_or_an_overlap_stops_nobody_else():
+    nodes = racks(a1=[4], a2=[4], b1=[4])
+    circle = [hypernode("x", 2, "y", kind="HyperNode"), hypernode("y", 3, "x", kind="HyperNode")]
+    overlap = [hypernode("s0", 1, "a1-0", "a2-0"), hypernode("s1", 1, "a2-0", "b1-0")]
+    found = decided(*nodes, *circle, *overlap, *gang("train", 8, networkTopology=hard(1)))
+    assert domains(found, "train") == {"a1", "a2"}
+
+
+@pytest.mark.parametrize("action", ["preempt"])
+def test_who_is_evicted_for_a_required_gang_clears_one_rack(action):
+    policy = LEVELS.replace("reclaim", action)
+    classes = [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}
+    ]
+    nodes = racks(a1=[4], a2=[4], b1=[4])
+    low = [each for rack in ("a1", "a2", "b1") for each in gang(f"low-{rack}", 4, least=1, on=[f"{rack}-0"] * 3)]
+    low = [each for each in low if each["kind"] == "PodGroup" or each["spec"].get("nodeName")]
+    found = decided(
+        *classes, *nodes, *low, *gang("urgent", 3, networkTopology=hard(1), priorityClassName="high"), policy=policy
+    )
+    victims = {pod.removeprefix("ns/low-")[:2] for pod in found["evicted"]}
+    assert len(found["evicted"]) == 2
+    assert len(victims) == 1
+    assert {node.rpartition("-")[0] for node in found["pipelined"]["ns/urgent"].values()} == victims
+
+
+# ── against a reference that tries all domains ───────────────────────────────────────────────────────────────────────
+
+
+CLUSTERS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(0, 5)), min_size=1, max_size=9
+)  # zone, rack, GPUs
+
+
+def nodes_of(drawn: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
+    return [
+        node(f"{zone}{rack}-{at}", gpus, zone=zone, rack=f"{zone}{rack}") for at, (zone, rack, gpus) in enumerate(drawn)
+    ]
+
+
+def tried(drawn: list[tuple[str, int, int]], pods: int, size: int, tier: int) -> tuple[int, int] | None:
+    """Try all domains: the smallest tier of which one holds all pods, and the least room of those that do; None for none."""
+    for number in range(1, tier + 1):
+        room: dict[object, int] = {}
+        for zone, rack, gpus in drawn:
+            domain = (zone, rack) if number == 1 else zone
+            room[domain] = room.get(domain, 0) + gpus // size
+        if holding := [each for each in room.values() if each >= pods]:
+            return number, min(holding)
+    return None
+
+
+@given(CLUSTERS, st.integers(1, 8), st.integers(1, 2), st.integers(1, 2))
+def test_the_fast_path_finds_what_a_reference_finds_that_tries_all_domains(drawn, pods, size, tier):
+    nodes, expected = nodes_of(drawn), tried(drawn, pods, size, tier)
+    found = decided(*nodes, *gang("train", pods, gpus=size, networkTopology=hard(tier)))
+    assert len(found["binds"]) == (pods if expected else 0)
+    if expected is None:
+        return
+    names_of = [lambda name: name.rpartition("-")[0], lambda name: name[0]][expected[0] - 1]
+    taken = {names_of(name) for name in found["binds"].values()}
+    assert len(taken) == 1
+    there = [(zone, rack, gpus) for zone, rack, gpus in drawn if {f"{zone}{rack}", zone} & taken]
+    assert sum(gpus // size for _, _, gpus in there) == expected[1]
+
+
+@given(CLUSTERS, st.integers(2, 6), st.integers(1, 2), st.data())
+def test_a_gang_is_never_split_over_a_required_domain_whatever_fails_in_the_middle_of_binding(drawn, pods, tier, data):
+    """Some bindings fail in each cycle, and some nodes go meanwhile; what was bound stays, or is lost with its node."""
+    nodes, objects = nodes_of(drawn), list(gang("train", pods, networkTopology=hard(tier)))
+    for _ in range(4):
+        binds = decided(*nodes, *objects)["binds"]
+        kept = data.draw(st.sets(st.sampled_from(sorted(binds)))) if binds else set()
+        gone = data.draw(st.sets(st.sampled_from([each["metadata"]["name"] for each in nodes]), max_size=1))
+        nodes = [each for each in nodes if each["metadata"]["name"] not in gone] or nodes
+        there = {each["metadata"]["name"] for each in nodes}
+        for pod in objects[1:]:
+            if (name := f"ns/{pod['metadata']['name']}") in kept:
+                pod["spec"]["nodeName"], pod["status"]["phase"] = binds[name], "Running"
+            if pod["spec"].get("nodeName") and pod["spec"]["nodeName"] not in there:
+                del pod["spec"]["nodeName"]
+                pod["status"]["phase"] = "Pending"
+        where = {pod["spec"]["nodeName"] for pod in objects[1:] if "nodeName" in pod["spec"]}
+        assert len({name.rpartition("-")[0] if tier == 1 else name[0] for name in where}) <= 1
+
+
+# ── from Pending ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pending(*objects: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each | {"status": {"phase": "Pending"}} if each["kind"] == "PodGroup" else each for each in objects]
+
+
+def test_a_pending_gang_is_admitted_once_one_rack_has_what_it_needs_idle():
+    asked = pending(*gang("train", 6, networkTopology=hard(1)))
+    running = [*gang("other", 3, on=["a1-0"] * 3)]
+    found = decided(*racks(a1=[8], a2=[4], b1=[5]), *running, *asked)
+    assert found["podgroups"]["ns/train"]["phase"] == "Pending"
+    words = "no rack has 6 nvidia.com/gpu free for 6 pods: the best, a1, has 5 nvidia.com/gpu; 14 nvidia.com/gpu are free in the cluster"
+    assert words in why(found, "train")
+    found = decided(*racks(a1=[8], a2=[4], b1=[5]), *asked)
+    assert domains(found, "train") == {"a1"}
+
+
+def test_the_shipped_configuration_says_from_pending_that_nothing_describes_the_network():
+    found = decided(*racks(a1=[8]), *pending(*gang("train", 2, networkTopology=hard(1))), policy=config.DEFAULT)
+    assert found["podgroups"]["ns/train"]["phase"] == "Pending"
+    assert "its pods have to be close together: nothing describes the network; create HyperNodes" in why(found, "train")
