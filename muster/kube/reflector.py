@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -55,6 +55,7 @@ class Reflector(Generic[T]):
 
     Args:
         timeline: what it shares with the other reflectors of its process; without one it stands for itself.
+        optional: where the kind isn't served there are no objects of it, and nothing is wrong.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class Reflector(Generic[T]):
         labels: str = "",
         fields: str = "",
         timeline: Timeline | None = None,
+        optional: bool = False,
     ) -> None:
         self.trouble = ""
+        self._optional = optional
         self._timeline = timeline or Timeline()
         self._timeline.join(str(kind), self._relist)
         # Set when only a new list can help; and what ends the watch then.
@@ -130,7 +133,7 @@ class Reflector(Generic[T]):
             # Not allowed, or overloaded: the place in the watch is still good, and a list would be the heavier request.
             if error.code not in {401, 403, 429, 500, 503}:
                 self._from = ""
-            return error
+            return None if self._isnt_served(error) else error
         except errors.KubeError as error:
             # A server that was restored from a backup opens a watch from a version that it doesn't have any more, and
             # then says nothing, for hours. Any other server has sent a bookmark by then.
@@ -146,6 +149,14 @@ class Reflector(Generic[T]):
             self._from = ""
             return error
         return None
+
+    def _isnt_served(self, error: errors.ApiError) -> bool:
+        """Whether a kind that need not be served isn't; there are no objects of it then."""
+        if not self._optional or not isinstance(error, errors.NotFoundError):
+            return False
+        self._cache.replace((), self._cache.revision)
+        self._synced.set()
+        return True
 
     def _relist(self) -> None:
         """Begin anew, whatever is under way."""
@@ -273,13 +284,16 @@ class Reflector(Generic[T]):
 
 
 class ReflectorSet:
-    """Keeps the caches of several kinds, and knows which of them isn't up to date, and why.
+    """Keeps the caches of several kinds, and knows which of them isn't up to date, and why; ``optional`` ones need not be served.
 
     Attributes:
         timeline: what tells whether the state that they show went back.
     """
 
-    def __init__(self, caches: Mapping[Kind[Any], ObjectCache[Any]]) -> None:
+    def __init__(
+        self, caches: Mapping[Kind[Any], ObjectCache[Any]], optional: Collection[Kind[Any]] = frozenset()
+    ) -> None:
+        self._optional = optional
         self.timeline = Timeline()
         self._caches = caches
         self._reflectors: dict[Kind[Any], Reflector[Any]] = {}
@@ -287,7 +301,8 @@ class ReflectorSet:
     async def run(self, client: Client, synced: asyncio.Event) -> None:
         """Keep all of them, until cancelled; ``synced`` is set when each has shown a whole list."""
         self._reflectors = {
-            kind: Reflector(client, kind, cache, timeline=self.timeline) for kind, cache in self._caches.items()
+            kind: Reflector(client, kind, cache, timeline=self.timeline, optional=kind in self._optional)
+            for kind, cache in self._caches.items()
         }
         async with asyncio.TaskGroup() as group:
             for kind, reflector in self._reflectors.items():
