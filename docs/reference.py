@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 _HERE: Final = Path(__file__).parent
-_KINDS: Final = ("podgroups", "queues", "quotaledgers")
+_KINDS: Final = ("podgroups", "queues", "hypernodes", "quotaledgers")
 _HEAD: Final = """\
 # API reference
 

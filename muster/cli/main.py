@@ -32,6 +32,7 @@ _COMMANDS: Final = {
     ),
     "dump": ("muster.cli.commands.dump:dump", "Write the state of the cluster to a file, for admit, why and simulate."),
     "quota": ("muster.cli.commands.quota:quota", "Show the reservations of a namespace's quotas."),
+    "topology": ("muster.cli.commands.topology:topology", "Show the network between nodes, and what is free in it."),
     "install": (
         "muster.cli.commands.install:install_command",
         "Install CRDs and permissions in a cluster, and register the webhooks.",

@@ -40,6 +40,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     kinds.VOLUMES,
     kinds.STORAGECLASSES,
     kinds.CSINODES,
+    kinds.HYPERNODES,
     kinds.CONFIGMAPS,
     *kinds.LEGACY_PODGROUPS,
     *kinds.LEGACY_QUEUES,

@@ -13,7 +13,7 @@ def by_name(*, legacy_apis: bool):
 
 
 def test_the_primary_kinds_are_always_there_and_the_legacy_ones_on_request():
-    primary = {str(kinds.PODGROUPS), str(kinds.QUEUES), str(kinds.QUOTALEDGERS)}
+    primary = {str(kinds.PODGROUPS), str(kinds.QUEUES), str(kinds.QUOTALEDGERS), str(kinds.HYPERNODES)}
     assert set(by_name(legacy_apis=False)) == primary
     assert set(by_name(legacy_apis=True)) == primary | LEGACY
 

@@ -201,7 +201,7 @@ def parts_of_configurations() -> list[tuple[str, Any]]:
 
 def test_a_part_of_a_schedulers_configuration_is_read() -> None:
     parts = parts_of_configurations()
-    assert {page for page, _ in parts} == {"docs/autoscaler.md", "docs/gpus.md"}
+    assert {page for page, _ in parts} == {"docs/autoscaler.md", "docs/gpus.md", "docs/topology.md"}
     for _, part in parts:
         whole = part if isinstance(part, dict) else {"tiers": [{"plugins": part}]}
         config.parse(yaml.safe_dump({"actions": "enqueue, allocate", **whole}))
