@@ -135,8 +135,9 @@ LEVELS: Final = """
 def networked(count: int, size: int, classes: int, nodes: int, **asked: Any) -> Shape:
     """Gangs that ask for a domain of the network, which has three levels; with nothing ``asked`` the same without one."""
     world = World(nodes, policy=config.DEFAULT + LEVELS.lstrip("\n") if asked else config.DEFAULT)
+    spec: dict[str, Any] = {"networkTopology": asked} if asked else {}
     for number in range(count):
-        world.gang(f"g{number:05}", size, request(number % classes), **({"networkTopology": asked} if asked else {}))
+        world.gang(f"g{number:05}", size, request(number % classes), **spec)
     return world.decide
 
 
