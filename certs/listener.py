@@ -12,8 +12,9 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from muster.telemetry import sockets
 from muster.telemetry.waiting_room import KnownCallers, WaitingRoom
 
 HANDSHAKE: Final = 10.0
@@ -24,7 +25,6 @@ HANDSHAKES_PER_ADDRESS: Final = 64
 """Handshakes under way from an address that no answered caller came from."""
 
 _SETTLING: Final = 4.0  # seconds that a handshake may take on a busy machine before it gives way to others
-_BACKLOG: Final = 1024
 _AT_ONCE: Final = 64  # connections that are accepted in one turn of the loop
 _PAUSE: Final = 1.0  # seconds without accepting, where the machine has no descriptors left
 
@@ -58,23 +58,13 @@ class TlsListener:
         return int(self._sockets[0].getsockname()[1]) if self._sockets else 0
 
     async def start(self, host: str, port: int) -> None:
-        """Listen.
+        """Listen; with no host on all addresses, of both families.
 
         Raises:
             OSError: the address is taken or not ours.
         """
-        loop, flags = asyncio.get_running_loop(), socket.AI_PASSIVE
-        try:
-            # A thread looks names up; an address, as there mostly is, needs none.
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags | socket.AI_NUMERICHOST)
-        except socket.gaierror:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-        try:
-            for family, address in {(family, address): None for family, *_, address in found}:
-                self._sockets.append(_listening(family, address))
-        except OSError:
-            self.close()
-            raise
+        loop = asyncio.get_running_loop()
+        self._sockets = await sockets.listen(host, port)
         for each in self._sockets:
             loop.add_reader(each, self._accept, each)
 
@@ -148,19 +138,3 @@ class _Arrival:
         # The loop notices that nothing more comes, and closes it.
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
-
-
-def _listening(family: int, address: Any) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            # The other family has a socket of its own, where it is asked for.
-            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        made.setblocking(False)
-        made.bind(address)
-        made.listen(_BACKLOG)
-    except OSError:
-        made.close()
-        raise
-    return made

@@ -22,7 +22,7 @@ _PROBES: Final = 8080
 @click.command(epilog="\b\nExamples:\n  muster webhook --certificates /etc/muster/certificates --port 9443")
 @click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config, then the pod's account.")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
-@click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on.")  # noqa: S104 - API servers call from other machines
+@click.option("--host", default="", help="Address to listen on. Default: all, of IPv6 and of IPv4.")
 @click.option("--port", default=_PORT, show_default=True, help="Port of the webhooks (TLS).")
 @probe_options(_PROBES)
 @click.option(

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from certs.listener import TlsListener
 from certs.serving import LiveCertificate
 from muster.model import names
+from muster.telemetry import sockets
 from muster.telemetry.repeated import RepeatedWarnings
 from muster.telemetry.waiting_room import WaitingRoom
 from webhooks.admission import Admission, Answer, answer_budget
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 class ListenOptions(Struct, frozen=True):
     """Where to listen, and how long to go on after being told to stop: until Endpoints no longer name us."""
 
-    host: str = "0.0.0.0"  # noqa: S104 - API servers call from other machines
+    host: str = ""
     port: int = 9443
     drain: float = 5.0
 
@@ -117,7 +118,7 @@ class WebhookServer:
         self._listener = listener
         followed = {"certificate": self._certificate.run(), "paths": self._paths.run()}
         self._following = [asyncio.create_task(run, name=name) for name, run in followed.items()]
-        log.info("serving webhooks on %s:%d", self._listen.host, self.port)
+        log.info("serving webhooks on %s", sockets.shown(self._listen.host, self.port))
 
     async def stop(self) -> None:
         """Turn readiness off, serve on until nobody is sent here any more, finish what is in flight, close."""

@@ -21,6 +21,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from muster.telemetry import sockets
 from muster.telemetry.waiting_room import WaitingRoom
 
 _HEAD: Final = 2**14
@@ -84,7 +85,7 @@ class Probes:
         *,
         alive: Reasons = tuple,
         state: State | None = None,
-        host: str = "0.0.0.0",  # noqa: S104 - kubelet and Prometheus come from other machines
+        host: str = "",
         port: int = 0,
         metrics_port: int | None = None,
     ) -> None:
@@ -94,7 +95,7 @@ class Probes:
         self._metrics = metrics
         self._host = host
         self._ports = [port] if metrics_port is None else [port, metrics_port]
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[list[asyncio.Server]] = []
         self._authorize: Authorize | None = None
         self._plain: WaitingRoom[asyncio.StreamWriter] = WaitingRoom(*_PLAIN)
         self._guarded: WaitingRoom[asyncio.StreamWriter] = WaitingRoom(*_GUARDED)
@@ -112,9 +113,9 @@ class Probes:
         return self._guarded_port.port if self._guarded_port is not None else self._listening(1)
 
     def _listening(self, place: int) -> int:
-        if place >= len(self._servers) or not self._servers[place].sockets:
+        if place >= len(self._servers) or not self._servers[place][0].sockets:
             return self._ports[place]
-        return int(self._servers[place].sockets[0].getsockname()[1])
+        return int(self._servers[place][0].sockets[0].getsockname()[1])
 
     async def start(self) -> None:
         """Listen.
@@ -124,7 +125,8 @@ class Probes:
         """
         try:
             for port, serve in zip(self._ports, (self._serve, self._serve_metrics), strict=False):
-                self._servers.append(await asyncio.start_server(serve, self._host, port, limit=_HEAD))
+                opened = await sockets.listen(self._host, port)
+                self._servers.append([await asyncio.start_server(serve, sock=each, limit=_HEAD) for each in opened])
         except OSError:
             await self.stop()
             raise
@@ -146,7 +148,7 @@ class Probes:
 
     async def stop(self) -> None:
         """Listen no more; what is being answered isn't."""
-        for server in self._servers:
+        for server in (each for family in self._servers for each in family):
             server.close()
         if self._guarded_port is not None:
             self._guarded_port.close()
