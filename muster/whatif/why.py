@@ -18,6 +18,7 @@ from muster.whatif.cluster_view import ledger_view
 from muster.whatif.quotas import QuotaShortage
 from muster.whatif.trials import Remedy, shown
 from scheduler.actions.enqueue import Enqueue
+from scheduler.engine import lifecycle
 from scheduler.engine.requeue import EnqueueArguments
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Plan, QueueShare
@@ -42,6 +43,7 @@ class Explanation(Struct, frozen=True):
         timeout: when it goes back to Pending, a sentence; empty where it isn't admitted.
         share: what its queue deserves, has and doesn't take back, a sentence; empty where it isn't so.
         tried: what was tried in vain, where nothing helps.
+        failing: what is wrong with its pods beside their placement, a sentence; empty where nothing is.
         warnings: annotations that can't be meant as they are written, a sentence each.
         ahead: the groups of its queue that have their turn before it: (name, title).
         changes: what would let it start, each by itself.
@@ -68,12 +70,14 @@ class Explanation(Struct, frozen=True):
     share: str = ""
     tried: str = ""
     warnings: tuple[str, ...] = ()
+    failing: str = ""
 
     def data(self) -> dict[str, Any]:
         """Write it for programs."""
         if self.record is None:
             status = self.group.status
-            return {"podGroup": str(self.key), "phase": status.phase or "Pending", "running": status.running}
+            told = {"podGroup": str(self.key), "phase": status.phase or "Pending", "running": status.running}
+            return told | ({"failing": self.failing} if self.failing else {})
         told = self.record.data() | {"needs": self.needs, "ahead": [name for name, _ in self.ahead]}
         sentences = (
             ("autoscaling", self.autoscaling),
@@ -81,6 +85,7 @@ class Explanation(Struct, frozen=True):
             ("timeout", self.timeout),
             ("share", self.share),
             ("tried", self.tried),
+            ("failing", self.failing),
         )
         told |= {name: text for name, text in sentences if text} | ({"podsWaiting": self.grows} if self.grows else {})
         told |= {"evictions": list(self.evictions)} if self.evictions else {}
@@ -97,7 +102,7 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
     plan = cluster.decide(growing=[key])
     record = plan.records.get(key)
     if record is None:
-        return Explanation(key, group, cluster.state.taken, title=cluster.title(key))
+        return Explanation(key, group, cluster.state.taken, title=cluster.title(key), failing=_failing(cluster, key))
     (per_resource, shortage), job = _quotas(cluster, key), cluster.job(key)
     changes = tuple(remedies.changes(cluster, key, record, shortage))
     grows = plan.groups[key].phase is Phase.RUNNING
@@ -126,7 +131,14 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         else "",
         tried="" if changes else remedies.tried(cluster, record),
         warnings=missing_pods.warnings(cluster, key),
+        failing=_failing(cluster, key),
     )
+
+
+def _failing(cluster: WhatIfCluster, key: GroupKey) -> str:
+    """Say what is wrong with a group's pods; where these are gone, what the group remembers of it."""
+    now, kept = cluster.job(key).failing, lifecycle.failing(cluster.job(key).conditions)
+    return now.message if now is not None else kept.message if kept is not None else ""
 
 
 def _timeout(cluster: WhatIfCluster, group: PodGroup) -> str:

@@ -5,7 +5,7 @@ docs/podgroup-lifecycle.md holds the diagram that `diagram` draws of the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -14,6 +14,7 @@ from msgspec import Struct
 from muster.model.objects import Condition
 from muster.model.text import counted
 from scheduler.engine import requeue
+from scheduler.model.failing import PODS_FAILED, Failing
 from scheduler.model.holding import Holding
 from scheduler.model.obstacle import Obstacle, Reason
 from scheduler.model.snapshot import JobInfo, Phase, RequeueState, seconds
@@ -21,6 +22,8 @@ from scheduler.model.snapshot import JobInfo, Phase, RequeueState, seconds
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULED: Final = "Scheduled"
 RESERVED: Final = requeue.RESERVED
+FAILING: Final = "Failing"
+"""True of a group with pods that have a node and can't start, or that failed for good."""
 
 
 class PhaseFacts(Struct, frozen=True):
@@ -38,6 +41,7 @@ class PhaseFacts(Struct, frozen=True):
         postponed: until when, if it was taken back just now.
         restarts: it was Completed, and a live pod or an unfinished Job names it.
         refused: why the quota ledger refused it its reservation; empty where it did not.
+        failing: what is wrong with its pods beside their placement.
         lapsed_after: after how many seconds what it lacks was held for it no longer; None where it is, or it lacks nothing.
     """
 
@@ -57,6 +61,7 @@ class PhaseFacts(Struct, frozen=True):
     restarts: bool = False
     refused: str = ""
     lapsed_after: float | None = None
+    failing: Failing | None = None
 
     @property
     def runs(self) -> bool:
@@ -171,6 +176,11 @@ def obstacle(conditions: Iterable[Condition] | None) -> Condition | None:
     return next((each for each in conditions or () if each.type == UNSCHEDULABLE and each.status == "True"), None)
 
 
+def failing(conditions: Iterable[Condition] | None) -> Condition | None:
+    """Return the condition that says what is wrong with a group's pods beside their placement; None where nothing is."""
+    return next((each for each in conditions or () if each.type == FAILING and each.status == "True"), None)
+
+
 def next_holding(old: JobInfo, phase: Phase) -> Holding:
     """Return what the status of a group that comes to ``phase`` is to say of what it holds."""
     if old.next_holding is None or old.unreserved or phase is Phase.COMPLETED:
@@ -185,18 +195,14 @@ def reserves(old: JobInfo, phase: Phase, holding: Holding) -> bool:
     return phase is not Phase.COMPLETED and (holding != old.holding or old.phase is Phase.COMPLETED)
 
 
-def conditions(
-    old: tuple[Condition, ...], phase: Phase, facts: PhaseFacts, *, transition: str, now: datetime
-) -> tuple[Condition, ...]:
-    """Return the conditions of a group; the very same objects where nothing changed.
+_Wanted = dict[str, tuple[str, str, str]]
+"""By type: the status of a condition, its reason and its message."""
 
-    ``transition`` names the session that makes a change; the time is that of the last change of status.
-    """
-    by_type = {condition.type: condition for condition in old}
-    if facts.restarts and phase is Phase.PENDING:
-        by_type.pop(SCHEDULED, None)  # That was its former life.
+
+def _scheduling(by_type: Mapping[str, Condition], phase: Phase, facts: PhaseFacts) -> _Wanted:
+    """Return the conditions that say whether a group has nodes."""
     wrong = trouble(phase, facts)
-    wanted: dict[str, tuple[str, str, str]] = {}
+    wanted: _Wanted = {}
     if wrong is not None:
         wanted[UNSCHEDULABLE] = ("True", wrong.reason.value, wrong.message)
         if SCHEDULED in by_type:
@@ -207,15 +213,42 @@ def conditions(
         if facts.ready and facts.placed and phase is not Phase.COMPLETED and not facts.restarts:
             minimum = counted(max(facts.minimum, 1), "pod")
             wanted[SCHEDULED] = ("True", "Scheduled", f"the minimum of {minimum} has nodes")
+    return wanted
+
+
+def _beside_scheduling(by_type: Mapping[str, Condition], phase: Phase, facts: PhaseFacts) -> _Wanted:
+    """Return the conditions that say what its quota refused, how its pods do, and when it is tried again."""
+    wanted: _Wanted = {}
     if facts.refused:
         wanted[RESERVED] = ("False", Reason.NOT_ENOUGH_QUOTA.value, facts.refused)
     elif RESERVED in by_type:
         wanted[RESERVED] = ("True", "", "")
+    # Once a group is over its pods go, and with them what was known of how they failed.
+    if phase is not Phase.COMPLETED or facts.restarts or not _says_how_it_failed(by_type.get(FAILING)):
+        if facts.failing is not None:
+            wanted[FAILING] = ("True", facts.failing.reason, facts.failing.message)
+        elif FAILING in by_type:
+            wanted[FAILING] = ("False", "", "")
     if facts.postponed is not None:
+        wrong = trouble(phase, facts)
         why = wrong.reason if wrong is not None else Reason.NOT_ENOUGH_TASKS
         wanted[requeue.POSTPONED] = ("True", why.value, requeue.sentence(facts.postponed))
     elif requeue.POSTPONED in by_type and phase not in {Phase.PENDING, Phase.INQUEUE}:
         wanted[requeue.POSTPONED] = ("False", "", "")
+    return wanted
+
+
+def conditions(
+    old: tuple[Condition, ...], phase: Phase, facts: PhaseFacts, *, transition: str, now: datetime
+) -> tuple[Condition, ...]:
+    """Return the conditions of a group; the very same objects where nothing changed.
+
+    ``transition`` names the session that makes a change; the time is that of the last change of status.
+    """
+    by_type = {condition.type: condition for condition in old}
+    if facts.restarts and phase is Phase.PENDING:
+        by_type.pop(SCHEDULED, None)  # That was its former life.
+    wanted = _scheduling(by_type, phase, facts) | _beside_scheduling(by_type, phase, facts)
     for type_, (status, reason, message) in wanted.items():
         before = by_type.get(type_)
         if before is not None and (before.status, before.reason, before.message) == (status, reason, message):
@@ -229,7 +262,16 @@ def conditions(
             last_transition_time=since,
             transition_id=transition,
         )
-    return tuple(by_type.values())
+    # What tables show of conditions is the first that is true.
+    return tuple(sorted(by_type.values(), key=_is_no_failure)) if FAILING in by_type else tuple(by_type.values())
+
+
+def _says_how_it_failed(condition: Condition | None) -> bool:
+    return condition is not None and condition.status == "True" and condition.reason == PODS_FAILED
+
+
+def _is_no_failure(condition: Condition) -> bool:
+    return condition.type != FAILING
 
 
 def phase_began(old: JobInfo, phase: Phase, now: datetime) -> float:

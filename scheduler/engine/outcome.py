@@ -250,6 +250,7 @@ class PlanBuilder:
             restarts=job.info.restarts,
             refused=_refused(job.info),
             lapsed_after=job.lapsed_after,
+            failing=job.info.failing,
         )
 
 

@@ -53,6 +53,9 @@ class GroupEvents:
             self._record(status, status.phase.value, _phase_text(status))
         if wrong is not None and status.urgency is Urgency.NOW:
             self._record(status, wrong.reason, wrong.message, warning=True)
+        failing = lifecycle.failing(status.conditions)
+        if failing is not None and status.urgency is Urgency.NOW:
+            self._record(status, failing.reason, failing.message, warning=True)
         if status.owner:
             self._record_on_owner(status, wrong)
 

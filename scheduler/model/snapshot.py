@@ -21,6 +21,7 @@ from muster.model import grouping
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
 from scheduler.model.affinity import PeerCounts, PodSet
+from scheduler.model.failing import Failing
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import EvictionPause, KeptPlaces
 from scheduler.model.network_topology import NO_HYPERNODES, HyperNodes, SubGroups, TopologyConstraint
@@ -111,6 +112,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         topology: how close its pods have to be; None where it asks for nothing.
         subgroups: what it is divided into, by policy; `Task.subgroup` refers to them by place.
         next_holding: what its status has to say before it may go on; None where it says so, or is Completed for good.
+        failing: what is wrong with its pods beside their placement; None where nothing is.
         finished: nothing of it runs or will run again.
         written: the status has a phase in the cluster; where it has none, Pending is meant and has yet to be written.
     """
@@ -137,6 +139,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     holding: Holding = NO_HOLDING
     next_holding: Holding | None = None
     sla: float | None = None
+    failing: Failing | None = None
     finished: bool = False
     written: bool = True
     since: float = 0.0

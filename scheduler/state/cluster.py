@@ -40,7 +40,7 @@ from scheduler.model.snapshot import (
 )
 from scheduler.model.storage import StorageCache, VolumeDecision
 from scheduler.model.tasks import count_tasks
-from scheduler.state import conversion, group_facts, network
+from scheduler.state import conversion, failing, group_facts, network
 from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.axes import AxesChooser
 from scheduler.state.batch_jobs import BatchJobs
@@ -348,8 +348,7 @@ class Cluster:
 
     def _job(self, key: GroupKey, group: PodGroup) -> JobInfo:
         group_name = (key.namespace, key.name)
-        # Whether one that is Completed is started again depends on each of its pods.
-        phase = conversion.phase_of(group)
+        phase = conversion.phase_of(group)  # Whether a Completed one is started again depends on each of its pods.
         each = phase is Phase.COMPLETED or network.asks(group.spec)
         counts = None if each else self._pods.aggregated_counts(group_name)
         members = self._pods.members(group_name) if counts is None else []
@@ -358,6 +357,7 @@ class Cluster:
         stated, unreadable = group_facts.stated_minimum(group)
         alive = self._pods.controllers(group_name) if batch else {}
         self._pods.classes.named.update(stated or NOTHING)
+        over = counts is None and group_facts.over(batch, members)
         return JobInfo(
             key=key,
             uid=group.metadata.uid,
@@ -383,7 +383,8 @@ class Cluster:
             if counts is None
             else None,
             sla=conversion.sla_of(group),
-            finished=counts is None and group_facts.over(batch, members),
+            finished=over,
+            failing=failing.failing(members, batch, over=over),
             written=bool(status.phase),
             since=seconds(status.last_phase_transition_time),
             topology=network.constraint(group.spec.network_topology),

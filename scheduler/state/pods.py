@@ -219,9 +219,18 @@ class PodIndex:
                 self._touch(old.group_name)
             return False
         if task == old.task:
-            return False
+            return old.group_name is not None and self._starts_otherwise(old, pod)
         self._settle(old, -1)
         self._settle(member, 1)
+        return True
+
+    def _starts_otherwise(self, old: IndexedPod, pod: Pod) -> bool:
+        """Have a group looked at again where one of its pods can't start now, or can again."""
+        before, now = old.pod.status, pod.status
+        same = before.container_statuses == now.container_statuses
+        if (same and before.init_container_statuses == now.init_container_statuses) or old.group_name is None:
+            return False
+        self._touch(old.group_name)
         return True
 
     def _take_back(self, uid: str) -> bool:

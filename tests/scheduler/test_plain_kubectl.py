@@ -188,3 +188,74 @@ async def test_a_job_copied_with_the_note_of_another_gets_a_group_of_its_own(wor
     own = f"podgroup-{(await world.job('second')).metadata.uid}"
     await world.phase(own, "Running")
     await world.becomes(kinds.JOBS, "second", lambda one: one.metadata.annotation(names.JOB_GROUP) == own)
+
+
+# ── pods that can't start, and Jobs that failed for good; a kubelet's words, as the test writes them ─────────────────────
+
+
+def container(state, image="registry.example/nothing:1"):
+    return {
+        "name": "main",
+        "image": image,
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": state,
+        "lastState": {},
+    }
+
+
+async def tell(world, pod, state, phase):
+    change = {"status": {"phase": phase, "containerStatuses": [container(state)]}}
+    await world.patch(kinds.PODS, pod.name, change, subresource="status")
+
+
+def failing(group):
+    return next(
+        (each for each in group.status.conditions or () if (each.type, each.status) == ("Failing", "True")), None
+    )
+
+
+async def only_group(world):
+    (found,) = (await world.client.list(kinds.PODGROUPS, world.namespace)).items
+    return found
+
+
+async def test_a_gang_that_cannot_pull_its_image_says_so_in_the_table_and_by_an_event(world):
+    await world.node("5")
+    await world.work()
+    await world.create(deployment("web", 2))
+    group = await world.until(lambda: _running(world))
+    first, _ = await world.pods()
+    await tell(world, first, {"waiting": {"reason": "ImagePullBackOff", "message": "back-off"}}, "Running")
+    words = "1 of 2 pods can't pull image registry.example/nothing:1: ErrImagePull"
+    told_of = await world.becomes(kinds.PODGROUPS, group.name, failing)
+    assert (failing(told_of).reason, failing(told_of).message) == ("PodsNotStarting", words)
+    assert await told(world, group.name, "PodGroup", "PodsNotStarting") == [words]
+    answer = await world.client.send(Request("GET", kinds.PODGROUPS.path(world.namespace), accept=TABLE))
+    table = msgspec.json.decode(answer.body)
+    at = [each["name"] for each in table["columnDefinitions"]].index("Reason")
+    assert [row["cells"][at] for row in table["rows"]] == ["PodsNotStarting"]
+    await tell(world, first, {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "Running")
+    await world.becomes(kinds.PODGROUPS, group.name, lambda found: not failing(found))
+
+
+async def _running(world):
+    found = (await world.client.list(kinds.PODGROUPS, world.namespace)).items
+    return found[0] if found and found[0].status.phase == "Running" else None
+
+
+async def test_a_job_that_failed_for_good_leaves_its_word_on_the_completed_group(world):
+    await world.node("5")
+    await world.work()
+    made = job("train", 2)
+    made["spec"]["backoffLimit"] = 0
+    await world.create(made)
+    group = await world.until(lambda: _running(world))
+    for each in await world.pods():
+        await tell(world, each, {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}, "Failed")
+    completed = await world.phase(group.name, "Completed")
+    assert failing(completed).message.startswith("Job train failed: ")
+    assert "exit code 137 (OOMKilled)" in failing(completed).message
+    assert failing(completed).reason == "PodsFailed"
+    assert (await told(world, group.name, "PodGroup", "PodsFailed"))[0].startswith("Job train failed: ")

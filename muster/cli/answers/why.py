@@ -69,14 +69,17 @@ def lines(answer: Explanation, width: int, now: datetime, configured: str = "") 
 
 def _doesnt_wait(answer: Explanation) -> str:
     status, least = answer.group.status, answer.group.spec.min_member
+    but = f", but {answer.failing}" if answer.failing else ""
     if status.phase == "Completed":
-        return f"{answer.title} does not wait: it is Completed"
+        return f"{answer.title} does not wait: it is Completed{but}"
     running = f"{counted(status.running, 'pod')} {'runs' if status.running == 1 else 'run'}"
-    return f"{answer.title} does not wait: it is {status.phase or 'Pending'}, {running}, minMember {least}"
+    return f"{answer.title} does not wait: it is {status.phase or 'Pending'}, {running}, minMember {least}{but}"
 
 
 def _facts(answer: Explanation, record: Record) -> Iterator[tuple[str, str]]:
     yield "why", record.message
+    if answer.failing:
+        yield "pods", answer.failing
     if record.limit is not None and record.limit.short:
         what = f"{record.limit.kind} {record.limit.name}" if record.limit.name else f"the {record.limit.kind}"
         yield "limit", f"{what}, short by {shown(record.limit.short)}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from msgspec import field
+from msgspec.structs import force_setattr
 
 from muster.model.objects.metadata import (
     ApiStruct,
@@ -163,8 +165,52 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     active_deadline_seconds: int | None = None
 
 
+class ContainerWaiting(ApiStruct, frozen=True, kw_only=True):
+    """Why a container hasn't started."""
+
+    reason: str = ""
+
+
+class ContainerTerminated(ApiStruct, frozen=True, kw_only=True):
+    """How a container ended."""
+
+    reason: str = ""
+    exit_code: int = 0
+
+
+class ContainerState(ApiStruct, frozen=True, kw_only=True):
+    """Where a container stands; one that runs says nothing."""
+
+    waiting: ContainerWaiting | None = None
+    terminated: ContainerTerminated | None = None
+
+
+class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
+    """A container's status."""
+
+    name: str = ""
+    image: str = ""
+    state: ContainerState | None = None
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether it can't start, or failed."""
+        state = self.state
+        if state is None:
+            return False
+        waits = state.waiting is not None and state.waiting.reason not in _ON_ITS_WAY
+        return waits or (state.terminated is not None and state.terminated.exit_code != 0)
+
+
+_ON_ITS_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+def _troubled(statuses: tuple[ContainerStatus, ...] | None) -> tuple[ContainerStatus, ...] | None:
+    return tuple([each for each in statuses or () if each.in_trouble]) or None
+
+
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
-    """A pod's status."""
+    """A pod's status; of its containers only those that can't start, or failed: a cluster has a hundred thousand others."""
 
     phase: str = ""
     reason: str = ""
@@ -172,6 +218,15 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     conditions: tuple[Condition, ...] | None = None
     nominated_node_name: str = ""
     start_time: datetime | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Keep what is out of the ordinary."""
+        if self.container_statuses is not None:
+            force_setattr(self, "container_statuses", _troubled(self.container_statuses))
+        if self.init_container_statuses is not None:
+            force_setattr(self, "init_container_statuses", _troubled(self.init_container_statuses))
 
 
 class Pod(Object, frozen=True, kw_only=True):
