@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
+from muster.model import objects
+
 T = TypeVar("T")
 
 BEAT_SECONDS: Final = 1.0
@@ -43,6 +45,7 @@ async def run_in_thread(work: Callable[[], Awaitable[T]], name: str) -> T:
 
     That loop is asyncio's: its time is the machine's at any moment, read from any thread, also while the loop hangs.
     """
+    objects.prepare()
     outcome: Future[T] = Future()
     begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
 

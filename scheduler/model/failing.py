@@ -1,4 +1,4 @@
-"""What is wrong with the pods of a group beside their placement, as a value."""
+"""The value that says what is wrong with the pods of a group beside their placement."""
 
 from __future__ import annotations
 

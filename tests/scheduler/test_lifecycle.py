@@ -34,7 +34,7 @@ def test_conditions_and_reasons_are_named_where_users_look_for_them():
     crd = yaml.safe_load((ROOT / "deploy" / "crds" / "podgroups.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     named = schema["conditions"]["items"]["properties"]["type"]["description"]
-    types = {lifecycle.UNSCHEDULABLE, lifecycle.SCHEDULED, requeue.POSTPONED, requeue.RESERVED}
+    types = {lifecycle.UNSCHEDULABLE, lifecycle.SCHEDULED, requeue.POSTPONED, requeue.RESERVED, lifecycle.FAILING}
     assert set(re.findall(r"\b[A-Z]\w+", named)) == types
     page = (ROOT / "docs" / "podgroup-lifecycle.md").read_text()
     assert [each.value for each in Reason if each.value not in page] == []

@@ -13,6 +13,10 @@ what a value means, `muster.model` knows (`amounts`, `labels`, `requests`, `scop
 
 from __future__ import annotations
 
+from functools import cache
+
+import msgspec
+
 from muster.model.objects.cluster import (
     ConfigMap,
     CustomResourceDefinition,
@@ -195,4 +199,16 @@ __all__ = [
     "WeightedPodAffinityTerm",
     "Workload",
     "WorkloadSpec",
+    "prepare",
 ]
+
+
+@cache
+def prepare() -> None:
+    """Have msgspec look at all of these types now: before there is a second thread.
+
+    Where two threads do that at once for the first time, one uses what the other has half read, and the process ends with SIGSEGV.
+    """
+    for name in __all__:
+        if name not in {"Json", "prepare"}:
+            msgspec.json.Decoder(globals()[name])

@@ -13,7 +13,12 @@ Kubectl = Any
 
 CRDS = Path(__file__).parents[3] / "deploy" / "crds"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-KINDS = ("podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh", "quotaledgers.muster.sh")
+KINDS = (
+    "hypernodes.topology.volcano.sh",
+    "podgroups.scheduling.volcano.sh",
+    "queues.scheduling.volcano.sh",
+    "quotaledgers.muster.sh",
+)
 QUEUE = {
     "apiVersion": "scheduling.volcano.sh/v1beta1",
     "kind": "Queue",
