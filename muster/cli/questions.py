@@ -20,7 +20,7 @@ from muster.cli.output import DOCUMENTS, UNBROKEN, WIDTH, text_option
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.model import kinds
-from muster.model import objects as api_objects
+from muster.model.objects import prepare
 
 if TYPE_CHECKING:
     from muster.cli.configuration import Configuration
@@ -106,7 +106,7 @@ class Question(Struct, frozen=True):
         return reading(self._basis(module, beside))
 
     async def _basis(self, module: str, beside: Callable[[Client, Ready], Awaitable[Objects]] | None) -> AnswerBasis:
-        api_objects.prepare()
+        prepare()
         # While the API server writes its answers there is time to import what answers the question.
         ready = asyncio.create_task(asyncio.to_thread(self._prepare, module))
         (state, objects), _ = await asyncio.gather(self._state(ready, beside), ready)
