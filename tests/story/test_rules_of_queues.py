@@ -121,10 +121,17 @@ def document(objects: list[dict[str, Any]]) -> str:
     return yaml.safe_dump_all(objects, default_flow_style=False)
 
 
+def in_full(word: str) -> str:
+    """Write the name of a kind with its group: ``queue`` and ``queue/name``, ``podgroup`` and ``podgroup/name``."""
+    kind, slash, name = word.partition("/")
+    return f"{kind}s.scheduling.volcano.sh{slash}{name}" if kind in {"queue", "podgroup"} else word
+
+
 @pytest.fixture
 def run(up: Up, namespace: str) -> Iterator[Run]:
     def ran(*words: str, stdin: str = "") -> tuple[int, str]:
-        done = kubectl(up.kubeconfig, "-n", namespace, *words, stdin=stdin)
+        # Bare names may mean kube-batch's kinds, which other tests serve for a while and kubectl remembers.
+        done = kubectl(up.kubeconfig, "-n", namespace, *map(in_full, words), stdin=stdin)
         return done.returncode, done.stdout
 
     yield ran
