@@ -13,18 +13,51 @@ from nodes import Nodes
 SPACE = "muster-system"
 
 
+_REFUSED = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: refused, namespace: default, annotations: {scheduling.volcano.sh/queue-name: nowhere}}
+spec:
+  template:
+    spec: {schedulerName: muster, restartPolicy: Never, containers: [{name: main, image: busybox:1.37}]}
+"""
+_FIGURES: dict[str, float] = {}
+"""What was measured meanwhile, by name: for benchmarks/results.md."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures."""
+    for what, figure in _FIGURES.items():
+        terminalreporter.write_line(f"{what}: {figure:.1f}")
+
+
 @pytest.fixture(scope="session")
-def nodes() -> Iterator[Nodes]:
-    """Two nodes, under Pod Security `restricted` where Muster is, and the chart with its defaults."""
+def figures() -> dict[str, float]:
+    """Where to note what was measured."""
+    return _FIGURES
+
+
+@pytest.fixture(scope="session")
+def real() -> None:
+    """Skip what a machine without real nodes can't run."""
     unbuilt = [each.name for each in binaries.OF_A_NODE if binaries.find(each.name) is None]
     if lacking := machine.missing() or (f"{', '.join(unbuilt)} missing (make node builds them)" if unbuilt else ""):
         pytest.skip(f"real nodes: not run, {lacking}")
+
+
+@pytest.fixture(scope="session")
+def nodes(real: None, figures: dict[str, float]) -> Iterator[Nodes]:
+    """Two nodes, under Pod Security `restricted` where Muster is, and the chart with its defaults."""
     with Nodes() as running:
+        running.figures = figures
         running.kubectl("create", "namespace", SPACE)
         running.kubectl("label", "namespace", SPACE, "pod-security.kubernetes.io/enforce=restricted")
+        running.untouched = running.everything()
         begun = time.monotonic()
         running.install()
-        running.figures["install to Ready, s"] = time.monotonic() - begun
+        figures["install to Ready, s"] = time.monotonic() - begun
+        while not (said := running.run("kubectl", "create", "--dry-run=server", "-f", "-", stdin=_REFUSED)).returncode:
+            assert time.monotonic() - begun < machine.SECONDS
+        assert 'queue "nowhere"' in said.stderr
+        figures["install to the first refusal, s"] = time.monotonic() - begun
         yield running
-        for what, figure in running.figures.items():
-            print(f"{what}: {figure:.1f}")  # noqa: T201 - for benchmarks/results.md

@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 HERE = Path(__file__).parent
-SECONDS = 300.0
+SECONDS = machine.SECONDS
 _ENDING = 10.0
 _GROUPS = Path("/sys/fs/cgroup")
 _NAME = "muster-node-"
@@ -65,6 +65,8 @@ class Nodes:
         self.names = [f"node-{number}" for number in range(1, count + 1)]
         self.figures: dict[str, float] = {}
         """What was measured meanwhile, by name."""
+        self.untouched: set[str] = set()
+        """All objects that were there before the chart, as `everything` returns them."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -163,12 +165,19 @@ class Nodes:
 
     def install(self, *words: str) -> None:
         """Install the chart with its defaults, and wait until everything is ready."""
-        arguments = ("--namespace", "muster-system", "--create-namespace", "--wait", "--timeout", "4m")
+        arguments = ("--namespace", "muster-system", "--create-namespace", "--wait", "--timeout", "5m")
         done = self.run("helm", "install", "muster", "deploy/helm/muster", *arguments, *words)
         if done.returncode:
             said = self.kubectl("get", "pods,events", "--namespace", "muster-system")
             raise NodeError(f"helm install: {done.stdout}{done.stderr}\n{said}")
-        self.kubectl("wait", "queue/default", "--for=create", "--timeout=90s")
+        self.kubectl("wait", "queue/default", "--for=create", "--timeout=300s")
+
+    def everything(self) -> set[str]:
+        """Return the kind, namespace and name of every object, but of events."""
+        kinds = self.kubectl("api-resources", "--verbs=list,get", "--output=name").split()
+        kinds = [each for each in kinds if not each.startswith(("events", "componentstatuses"))]
+        shown = '{range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{"\\n"}{end}'
+        return set(self.kubectl("get", ",".join(kinds), "--all-namespaces", f"--output=jsonpath={shown}").splitlines())
 
     # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
 

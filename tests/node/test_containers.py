@@ -61,7 +61,31 @@ def test_what_the_image_adds_to_its_base_is_bounded_and_has_no_package_that_no_p
 
 
 def test_every_pod_became_ready_without_being_restarted(nodes):
-    pods = json.loads(nodes.kubectl("get", "pods", "--namespace", SPACE, "--output=json"))["items"]
-    statuses = [each["status"]["containerStatuses"][0] for each in pods]
+    found = pods(nodes)
+    statuses = [each["status"]["containerStatuses"][0] for each in found]
     assert [(each["ready"], each["restartCount"]) for each in statuses] == [(True, 0)] * 6
-    assert {each["spec"]["nodeName"] for each in pods} == set(nodes.names)
+    assert {each["spec"]["nodeName"] for each in found} == set(nodes.names)
+
+
+def test_no_pod_writes_a_warning_once_all_are_ready(nodes):
+    since = ready(nodes)
+    lines = [line for each in pods(nodes) for line in logged(nodes, each["metadata"]["name"])]
+    troubled = [line for line in lines if line["level"] not in {"info", "debug"}]
+    assert len(lines) > len(PROGRAMS)
+    # Until the first certificate is issued, each webhook server says once that it waits for it.
+    first = "/certificates holds no certificate yet"
+    assert [line for line in troubled if line["time"] >= since or not line["message"].startswith(first)] == []
+
+
+def ready(nodes) -> str:
+    """Return when the last pod became ready."""
+    conditions = [each for pod in pods(nodes) for each in pod["status"]["conditions"]]
+    return max(each["lastTransitionTime"] for each in conditions if each["type"] == "Ready")
+
+
+def logged(nodes, name: str) -> list[dict]:
+    return [json.loads(line) for line in nodes.kubectl("logs", name, "--namespace", SPACE).splitlines()]
+
+
+def pods(nodes) -> list[dict]:
+    return json.loads(nodes.kubectl("get", "pods", "--namespace", SPACE, "--output=json"))["items"]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
+from collections.abc import AsyncIterator
 
 import pytest
+import yaml
 from installation import Load
+from test_gangs import apply, job
 
 from muster.kube import auth
 from muster.kube.client import Client
@@ -29,6 +33,17 @@ async def load(nodes):
             await clients.another(20)
 
 
+@contextlib.asynccontextmanager
+async def measured(nodes, load: Load, what: str) -> AsyncIterator[None]:
+    """Note how long this took, and how many requests were refused of those made meanwhile."""
+    begun, made, refused = time.monotonic(), load.made, len(load.failures)
+    yield
+    nodes.figures[f"{what}, s"] = time.monotonic() - begun
+    refused = len(load.failures) - refused
+    nodes.figures[f"{what}, refused"] = refused
+    nodes.figures[f"{what}, asked"] = load.made - made + refused
+
+
 def pods(nodes, component: str) -> list[dict]:
     words = ("get", "pods", "--namespace", SPACE, f"--selector=app.kubernetes.io/component={component}")
     return json.loads(nodes.kubectl(*words, "--output=json"))["items"]
@@ -37,30 +52,86 @@ def pods(nodes, component: str) -> list[dict]:
 def settled(nodes) -> None:
     """Wait until all that the chart wants runs, and nothing else does."""
     for program in ("webhook", "scheduler", "certs"):
-        nodes.kubectl("rollout", "status", f"deployment/muster-{program}", "--namespace", SPACE, "--timeout=180s")
+        nodes.kubectl("rollout", "status", f"deployment/muster-{program}", "--namespace", SPACE, "--timeout=300s")
+
+
+async def until(condition, *, seconds: float = 300) -> None:
+    """Wait until this is so; it is asked again and again, since nothing tells."""
+    deadline = time.monotonic() + seconds
+    while not await asyncio.to_thread(condition):
+        assert time.monotonic() < deadline, condition
+        await asyncio.sleep(0.5)
+
+
+def leader(nodes) -> str:
+    """Return the node of the scheduler that leads; nothing while none does."""
+    lease = json.loads(nodes.kubectl("get", "lease", "muster-scheduler", "-n", SPACE, "--output=json"))
+    holder = (lease["spec"].get("holderIdentity") or "").partition("_")[0]
+    places = {each["metadata"]["name"]: each["spec"]["nodeName"] for each in pods(nodes, "scheduler")}
+    return places.get(holder, "")
+
+
+async def lead_from(nodes, node: str) -> None:
+    """Have a scheduler on this node lead."""
+    for _ in range(3):
+        await until(lambda: leader(nodes))
+        if leader(nodes) == node:
+            return
+        others = [each["metadata"]["name"] for each in pods(nodes, "scheduler") if each["spec"]["nodeName"] != node]
+        await asyncio.to_thread(nodes.kubectl, "delete", "pods", *others, "-n", SPACE)
+        await asyncio.to_thread(settled, nodes)
+    raise AssertionError("no scheduler of that node leads")
+
+
+async def test_a_cut_off_node_with_the_leader_on_it_costs_ten_seconds_of_refusals_at_most(nodes, load):
+    kept, cut = nodes.names
+    await lead_from(nodes, cut)
+    assert cut in {each["spec"]["nodeName"] for each in pods(nodes, "webhook")}
+    link = ("ip", "link", "set", "veth2")
+    try:
+        async with measured(nodes, load, "cut link until the node is seen as lost"):
+            begun = time.monotonic()
+            nodes.inside(*link, "down")
+            await until(lambda: leader(nodes) == kept)
+            nodes.figures["cut link until another scheduler leads, s"] = time.monotonic() - begun
+            await asyncio.to_thread(
+                nodes.kubectl, "wait", f"node/{cut}", "--for=condition=Ready=Unknown", "--timeout=300s"
+            )
+            await load.another(100)
+        await asyncio.to_thread(apply, nodes, job("beside", ["true"]))
+        await asyncio.to_thread(nodes.kubectl, "wait", "job/beside", "--for=condition=Complete", "--timeout=300s")
+    finally:
+        nodes.inside(*link, "up")
+    nodes.figures["cut link, seconds with a refusal"] = len(load.seconds)
+    assert len(load.seconds) <= 10, load.failures
+    await asyncio.to_thread(nodes.kubectl, "wait", f"node/{cut}", "--for=condition=Ready", "--timeout=300s")
+    await asyncio.to_thread(settled, nodes)
+    load.failures.clear()
+    await load.another(100)
+    assert load.failures == []
+    nodes.kubectl("delete", "job", "beside", "--wait")
 
 
 async def test_nobody_is_refused_while_all_pods_are_replaced(nodes, load):
-    before = {each["metadata"]["uid"] for each in pods(nodes, "webhook")}
-    words = ("rollout", "restart", "deployment", "--namespace", SPACE)
-    await asyncio.to_thread(nodes.kubectl, *words)
-    await asyncio.to_thread(settled, nodes)
-    gone = ("wait", "pods", "--namespace", SPACE, "--for=delete", "--timeout=120s")
-    names = [f"pod/{each['metadata']['name']}" for each in pods(nodes, "webhook") if each["metadata"]["uid"] in before]
-    if names:
-        await asyncio.to_thread(nodes.kubectl, gone[0], *names, *gone[2:])
-    await load.another(100)
-    assert not before & {each["metadata"]["uid"] for each in pods(nodes, "webhook")}
+    before = {each["metadata"]["uid"]: each["metadata"]["name"] for each in pods(nodes, "webhook")}
+    async with measured(nodes, load, "rolling upgrade"):
+        await asyncio.to_thread(nodes.kubectl, "rollout", "restart", "deployment", "--namespace", SPACE)
+        await asyncio.to_thread(settled, nodes)
+        gone = [f"pod/{name}" for name in before.values()]
+        await asyncio.to_thread(nodes.kubectl, "wait", *gone, "--namespace", SPACE, "--for=delete", "--timeout=300s")
+        await load.another(100)
+    assert not before.keys() & {each["metadata"]["uid"] for each in pods(nodes, "webhook")}
     assert load.failures == []
 
 
 async def test_nobody_is_refused_while_a_node_is_drained(nodes, load):
     name = nodes.names[-1]
-    drain = ("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s")
+    drain = ("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s")
     try:
-        await asyncio.to_thread(nodes.kubectl, *drain)
-        await asyncio.to_thread(settled, nodes)
-        await load.another(100)
+        async with measured(nodes, load, "drain"):
+            await asyncio.to_thread(nodes.kubectl, *drain)
+            await asyncio.to_thread(settled, nodes)
+            await load.another(100)
         assert {each["spec"]["nodeName"] for each in pods(nodes, "webhook")} == {nodes.names[0]}
     finally:
         nodes.kubectl("uncordon", name)
@@ -75,15 +146,14 @@ async def test_nobody_is_refused_for_good_when_a_webhook_is_killed(nodes, load):
     socket = str(nodes.folder / node / "containerd.sock")
     kill = ("ctr", "--address", socket, "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", container)
     before = load.made
-    await asyncio.to_thread(nodes.inside, *kill)
-    restarted = "--for=jsonpath={.status.containerStatuses[0].restartCount}=1"
-    await asyncio.to_thread(nodes.kubectl, "wait", f"pod/{name}", "--namespace", SPACE, restarted, "--timeout=120s")
-    await asyncio.to_thread(settled, nodes)
-    await load.another(100)
-    refused = len(load.failures)
-    nodes.figures["refused after kill -9 of a webhook"] = refused
+    async with measured(nodes, load, "kill -9 of a webhook"):
+        await asyncio.to_thread(nodes.inside, *kill)
+        restarted = "--for=jsonpath={.status.containerStatuses[0].restartCount}=1"
+        await asyncio.to_thread(nodes.kubectl, "wait", f"pod/{name}", "--namespace", SPACE, restarted, "--timeout=300s")
+        await asyncio.to_thread(settled, nodes)
+        await load.another(100)
     # What was in flight with the killed process, and what came before the kubelet saw that it was gone.
-    assert refused <= (load.made - before) // 10
+    assert len(load.failures) <= (load.made - before) // 10
     load.failures.clear()
     await load.another(100)
     assert load.failures == []
@@ -98,11 +168,40 @@ async def test_nobody_is_refused_while_the_ca_is_replaced_through_real_volumes(n
     before = set(authorities(nodes).split())
     command = ("muster", "certs", "rotate-ca", "--publish-wait", "5s", "--soak", "5s")
     words = ("exec", "--namespace", SPACE, "deployment/muster-certs", "--", *command)
-    begun = time.monotonic()
-    await asyncio.to_thread(nodes.kubectl, *words)
-    nodes.figures["rotation of the CA with waits of 5 s, s"] = time.monotonic() - begun
-    await load.another(100)
+    async with measured(nodes, load, "rotation of the CA with waits of 5 s"):
+        await asyncio.to_thread(nodes.kubectl, *words)
+        await load.another(100)
     after = set(authorities(nodes).split())
     assert len(before) == len(after) == 1
     assert before != after
+    assert load.failures == []
+
+
+def followed(nodes) -> dict[str, list[str]]:
+    """Return the actions that each scheduler follows, oldest first, by its pod."""
+    found = {}
+    for each in pods(nodes, "scheduler"):
+        name = each["metadata"]["name"]
+        lines = nodes.kubectl("logs", name, "--namespace", SPACE).splitlines()
+        said = [json.loads(line)["message"] for line in lines if line.startswith("{")]
+        found[name] = [each.rpartition(": ")[2] for each in said if each.startswith("following ")]
+    return found
+
+
+async def test_a_changed_configuration_is_followed_through_real_volumes_and_nobody_is_refused(nodes, load):
+    shown = nodes.kubectl("get", "configmap", "muster-scheduler", "-n", SPACE, "--output=json")
+    before = json.loads(shown)["data"]["scheduler.yaml"]
+    settings = yaml.safe_load(before)
+    actions = [each.strip() for each in settings["actions"].split(",")]
+    fewer = ", ".join(each for each in actions if each != "reclaim")
+    changed = {"data": {"scheduler.yaml": yaml.safe_dump(settings | {"actions": fewer})}}
+    patch = ("patch", "configmap", "muster-scheduler", "-n", SPACE, "--type=merge", "--patch")
+    try:
+        async with measured(nodes, load, "change of the scheduler's configuration"):
+            await asyncio.to_thread(nodes.kubectl, *patch, json.dumps(changed))
+            await until(lambda: {each[-1] for each in followed(nodes).values()} == {fewer})
+            await load.another(100)
+    finally:
+        nodes.kubectl(*patch, json.dumps({"data": {"scheduler.yaml": before}}))
+    assert {each["status"]["containerStatuses"][0]["restartCount"] for each in pods(nodes, "scheduler")} == {0}
     assert load.failures == []

@@ -74,22 +74,26 @@ def clean(nodes):
 def test_all_ranks_of_a_gang_meet_and_compute(nodes, clean):
     apply(nodes, _SERVICE)
     apply(nodes, job("meet", ["python", "-c", _MEET], ranks=RANKS, image="muster:0.1.0"))
-    nodes.kubectl("wait", "job/meet", "--for=condition=Complete", "--timeout=120s")
+    nodes.kubectl("wait", "job/meet", "--for=condition=Complete", "--timeout=300s")
     said = nodes.kubectl("logs", "--selector=batch.kubernetes.io/job-name=meet", "--tail=-1").split("\n")
     assert [each for each in said if each] == [f"sum {sum(rank**2 for rank in range(RANKS))}"] * RANKS
-    nodes.kubectl("wait", "podgroup", "--all", "--for=jsonpath={.status.phase}=Completed", "--timeout=60s")
+    nodes.kubectl("wait", "podgroup", "--all", "--for=jsonpath={.status.phase}=Completed", "--timeout=300s")
 
 
 def test_a_gang_of_which_one_fails_is_a_failed_job(nodes, clean):
-    apply(nodes, job("fails", ["sh", "-c", '[ "$JOB_COMPLETION_INDEX" = 0 ] && exit 3; sleep 300']))
-    nodes.kubectl("wait", "job/fails", "--for=condition=Failed", "--timeout=120s")
+    # The other rank ends as soon as it is told to.
+    apply(
+        nodes,
+        job("fails", ["sh", "-c", '[ "$JOB_COMPLETION_INDEX" = 0 ] && exit 3; trap "exit 0" TERM; sleep 300 & wait']),
+    )
+    nodes.kubectl("wait", "job/fails", "--for=condition=Failed", "--timeout=300s")
     assert codes(nodes, "fails") >= {3}
 
 
 def test_a_gang_that_takes_more_memory_than_its_limit_is_killed_by_the_kernel(nodes, clean):
     resources = {"requests": {"cpu": "100m", "memory": "16Mi"}, "limits": {"memory": "16Mi"}}
     apply(nodes, job("grows", ["dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"], resources=resources))
-    nodes.kubectl("wait", "job/grows", "--for=condition=Failed", "--timeout=120s")
+    nodes.kubectl("wait", "job/grows", "--for=condition=Failed", "--timeout=300s")
     assert 137 in codes(nodes, "grows")
     free(nodes)
 
@@ -98,7 +102,8 @@ def test_a_gang_whose_image_is_nowhere_holds_its_share_until_it_is_deleted(nodes
     apply(nodes, job("imageless", ["sleep", "300"], image="localhost/nowhere:1"))
     waiting = "{.status.containerStatuses[0].state.waiting.reason}"
     pods = ("pods", "--selector=batch.kubernetes.io/job-name=imageless")
-    nodes.kubectl("wait", *pods, f"--for=jsonpath={waiting}=ErrImageNeverPull", "--timeout=120s")
+    nodes.kubectl("wait", "job/imageless", "--for=jsonpath={.status.active}=2", "--timeout=300s")
+    nodes.kubectl("wait", *pods, f"--for=jsonpath={waiting}=ErrImageNeverPull", "--timeout=300s")
     (group,) = json.loads(nodes.kubectl("get", "podgroups", "--output=json"))["items"]
     assert group["status"]["phase"] != "Running"
     nodes.kubectl("delete", "job", "imageless", "--wait")
@@ -115,4 +120,4 @@ def codes(nodes, name: str) -> set[int]:
 def free(nodes) -> None:
     """Have a gang as large as the cluster's free processors admit start: nothing is held by what has ended."""
     apply(nodes, job("after", ["true"]))
-    nodes.kubectl("wait", "job/after", "--for=condition=Complete", "--timeout=120s")
+    nodes.kubectl("wait", "job/after", "--for=condition=Complete", "--timeout=300s")

@@ -11,14 +11,12 @@ import images
 import machine
 from nodes import NodeError, Nodes
 
-MISSING = 3
-
 
 def check() -> int:
     """Return the status: 0 where this machine can have nodes, and all binaries are built; 3 where it lacks something."""
     if lacking := machine.missing():
         print(f"make node: {lacking}", file=sys.stderr)
-        return MISSING
+        return machine.MISSING
     return binaries.main("node")
 
 

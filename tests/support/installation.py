@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +23,7 @@ from kubelet import Kubelet
 from plane import running
 
 from muster.kube import errors
+from muster.kube.client import Client
 from muster.model import kinds, webhooks
 
 SPACE = "muster-system"
@@ -186,6 +188,11 @@ class Installation:
 class Load(rotating.Load):
     """Clients that create PodGroups without storing them, each reviewed; what was refused, in the API server's words."""
 
+    def __init__(self, client: Client, namespace: str) -> None:
+        super().__init__(client, namespace)
+        self.seconds: set[int] = set()
+        """In which seconds of the monotonic clock anything was refused."""
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Create while the context is open: few clients, since the servers are processes of this machine."""
@@ -199,6 +206,7 @@ class Load(rotating.Load):
                 await self._client.create(kinds.PODGROUPS, group, self._namespace, dry_run=True)
             except errors.KubeError as error:
                 self.failures.append(str(error))
+                self.seconds.add(int(time.monotonic()))
             else:
                 self.made += 1
             self._more.set()
