@@ -9,6 +9,8 @@ import pytest
 import siege
 from controlplane import ControlPlane
 from deployed import Deployed, Program
+from plane import running
+from revisions import Recorder
 from sandboxed import DeployedOnSandbox, SandboxProcess
 from siege import Siege, Watched
 
@@ -64,3 +66,12 @@ async def besieged(deployed: Deployed) -> AsyncIterator[Siege]:
         )
         await siege.settled(made)
         yield made
+
+
+@pytest.fixture
+async def recorded(besieged: Siege) -> AsyncIterator[Recorder]:
+    """What the quotas of both namespaces hold from now on, at every revision."""
+    recorder = Recorder(besieged.admin, (siege.VICTIM, "guaranteed"))
+    await recorder.begin()
+    async with running(recorder.follow()):
+        yield recorder

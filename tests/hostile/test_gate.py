@@ -14,6 +14,7 @@ import hostile_fields
 import pytest
 from deployed import Deployed
 from hostile import Tenant
+from revisions import Recorder
 from siege import HOSTILE, Siege, started
 
 # A control plane of its own: all in one process, and not in the one that has the other.
@@ -24,7 +25,7 @@ MANY = 9
 
 
 async def test_all_species_together_stop_nobody_nor_programs_that_start_among_them(
-    besieged: Siege, deployed: Deployed
+    besieged: Siege, deployed: Deployed, recorded: Recorder
 ) -> None:
     leader = await besieged.lease()
     resident = {each.name: each.resident() for each in besieged.programs()}
@@ -44,3 +45,4 @@ async def test_all_species_together_stop_nobody_nor_programs_that_start_among_th
     leader = await besieged.lease()
     await besieged.work()
     await besieged.stands(leader, resident)
+    assert await recorded.violations() == []

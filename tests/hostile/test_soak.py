@@ -14,6 +14,7 @@ import hostile_fields
 import pytest
 from deployed import Deployed
 from hostile import Tenant
+from revisions import Recorder
 from siege import FAULTS, HOSTILE, Siege
 
 from muster.kube.transport import Request
@@ -29,16 +30,19 @@ COUNTED = 2.0
 IN_FLIGHT = int(os.environ.get("MUSTER_IN_FLIGHT", "8"))
 """Requests of a tenant at once."""
 PAUSE = 5.0
+CURVE = 8
+"""Points of a program's memory that the last line has."""
 FLAT = 64 * 1024
 """KiB by which a program's peak in the second half may exceed that in the first."""
 
 log = logging.getLogger(__name__)
 
 
-async def test_a_siege_stops_nobody_and_bends_no_quota(besieged: Siege, deployed: Deployed):
+async def test_a_siege_stops_nobody_and_bends_no_quota(besieged: Siege, deployed: Deployed, recorded: Recorder):
     loop = asyncio.get_running_loop()
     besieged.in_flight = IN_FLIGHT
-    until = loop.time() + SECONDS
+    began = loop.time()
+    until = began + SECONDS
     before, leader = besieged.programs(), await besieged.lease()
     resident = {each.name: each.resident() for each in before}
     looks: list[tuple[int, ...]] = []
@@ -58,12 +62,32 @@ async def test_a_siege_stops_nobody_and_bends_no_quota(besieged: Siege, deployed
             log.info(words, besieged.created, stored, refused, alive, looks[-1][1:], dict(besieged.late), changes)
         for each in attacks:
             each.cancel()
+    violations = await recorded.violations()
+    log.info("%s", summary(besieged, looks, [each.name for each in before], loop.time() - began, len(violations)))
+    assert violations == []
     assert besieged.programs() == before
     assert besieged.stored["siege"] > SECONDS
     assert max(alive for alive, *_ in looks) <= MOST_ALIVE
     assert all(map(flat, zip(*(sizes for _, *sizes in looks), strict=True)))
     log.info("the last answers: %s", besieged.answers.most_common(20))
     log.info("processor time: %s", processor_seconds(deployed))
+
+
+def summary(siege: Siege, looks: Sequence[Sequence[int]], names: Sequence[str], seconds: float, violations: int) -> str:
+    """Return the figures of a whole run, as one line for benchmarks/results.md.
+
+    No restart is what a look asserts, so a run that comes to its end had none.
+    """
+    curve = looks[:: max(1, len(looks) // CURVE)]
+    memory = "; ".join(
+        f"{name} {', '.join(str(look[place] // 1024) for look in curve)} MiB" for place, name in enumerate(names, 1)
+    )
+    return (
+        f"siege of {seconds / 60:.1f} min, {siege.in_flight} at once: {siege.created} objects made, "
+        f"{siege.stored['siege']} requests stored and {siege.refused['siege']} refused, at most "
+        f"{max(alive for alive, *_ in looks)} alive; {violations} violations at any revision, 0 restarts, "
+        f"{siege.late.total()} times late; {memory}"
+    )
 
 
 async def attack(siege: Siege, namespace: str) -> None:

@@ -10,6 +10,7 @@ import hostile_fields
 import pytest
 from deployed import Deployed
 from hostile import Tenant
+from revisions import Recorder
 from siege import FAULTS, HOSTILE, Siege, started
 
 pytestmark = [pytest.mark.soak, pytest.mark.processes]
@@ -52,7 +53,9 @@ async def test_one_species_stops_nobody(species: hostile.Species, besieged: Sieg
 
 @pytest.mark.xdist_group("hostile sandbox")
 @pytest.mark.parametrize("deployed", ["sandbox"], indirect=True)
-async def test_what_a_sandbox_stores_of_each_stops_nobody_either(besieged: Siege, deployed: Deployed):
+async def test_what_a_sandbox_stores_of_each_stops_nobody_either(
+    besieged: Siege, deployed: Deployed, recorded: Recorder
+):
     leader = await besieged.lease()
     resident = {each.name: each.resident() for each in besieged.programs()}
     for tenant in tenants("sandbox"):
@@ -63,3 +66,4 @@ async def test_what_a_sandbox_stores_of_each_stops_nobody_either(besieged: Siege
     assert missing <= {hostile.deep_metadata, hostile.odd_queues, hostile.odd_scheduler_names}, besieged.answers
     await besieged.work()
     await besieged.stands(leader, resident)
+    assert await recorded.violations() == []

@@ -192,7 +192,7 @@ class Siege:
             stored, ledger = await self._stored_at_once(namespace)
             late = await self._late(stored, ledger, namespace)
             assert all(map(grouping.is_generated, late.values())), (namespace, late)
-            assert not (over := _excess(stored, ledger.unreserved | late.keys())), (namespace, over)
+            assert not (over := excess(stored, ledger.unreserved | late.keys())), (namespace, over)
 
     async def _stored_at_once(self, namespace: str) -> tuple[AuditedNamespace, Table]:
         """Return what there is at one revision, and the ledger of that revision."""
@@ -296,7 +296,7 @@ class Siege:
                     await self.admin.patch(kind, each.name, {"metadata": {"finalizers": None}}, namespace)
 
 
-def _excess(stored: AuditedNamespace, without: Collection[str]) -> dict[str, tuple[int, int]]:
+def excess(stored: AuditedNamespace, without: Collection[str]) -> dict[str, tuple[int, int]]:
     """Return what is held of a namespace's quotas beyond their limits, but for some groups: (held, limit)."""
     taken = sums(stored, without=without)
     return {
