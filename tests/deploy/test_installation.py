@@ -127,12 +127,11 @@ async def test_its_programs_have_a_priority_level_of_their_own(cluster, admin):
     answer = await admin.send(Request("GET", f"{path}/flowschemas/muster"))
     schema = json.loads(answer.body)
     assert not [each for each in schema["status"]["conditions"] if each["status"] == "True"], "it dangles"
-    allowed = {"muster-certs": kinds.SECRETS.path(SPACE, stored.TLS)}
-    for account in ("muster-webhook", "muster-scheduler", "muster-certs"):
-        # The kubelet made a kubeconfig for each.
+    for account in ("muster-webhook", "muster-scheduler"):
+        # The kubelet made a kubeconfig for each; the certificates are the scheduler's here.
         endpoint = await auth.load(str(cluster.plane.directory / f"{account}.kubeconfig"))
         async with HttpTransport(endpoint) as transport:
-            answer = await Client(transport).send(Request("GET", allowed.get(account, kinds.PODGROUPS.path())))
+            answer = await Client(transport).send(Request("GET", kinds.PODGROUPS.path()))
         assert answer.headers["x-kubernetes-pf-flowschema-uid"] == schema["metadata"]["uid"]
 
 
@@ -296,6 +295,8 @@ async def test_no_review_fails_while_the_previous_version_is_replaced_by_this_on
     await admitted(admin)
     before = set(cluster.kubelet.pods)
     cluster.kubelet.ended.clear()
+    kept, by = await certificates(admin), await keeper(admin)
+    assert await may_read_keys(cluster, "muster-scheduler")
     load = Load(admin, TENANT)
     async with load.running():
         await load.another(100)
@@ -303,12 +304,39 @@ async def test_no_review_fails_while_the_previous_version_is_replaced_by_this_on
         async with asyncio.timeout(PATIENCE):
             while before & set(cluster.kubelet.pods):  # noqa: ASYNC110 - the kubelet's thread tells nobody
                 await asyncio.sleep(0.1)
+        # The certificates are kept by an account of their own from here on: they stay as they are.
+        assert await certificates(admin) == kept
+        assert await may_read_keys(cluster, "muster-certs")
+        assert not await may_read_keys(cluster, "muster-scheduler")
+        async with asyncio.timeout(PATIENCE):
+            while await keeper(admin) == by:  # noqa: ASYNC110 - the program tells nobody
+                await asyncio.sleep(0.1)
         await load.another(100)
     assert load.failures == []
     assert set(cluster.kubelet.ended) == before
     assert set(cluster.kubelet.ended.values()) == {0}
     deployment = cluster.done(f"helm history muster --namespace {SPACE} --output json")
     assert next(each["app_version"] for each in json.loads(deployment)) == "0.0.9"
+
+
+async def certificates(admin: Client) -> list[dict[str, str]]:
+    """Return what the Secrets of the certificates hold."""
+    return [(await admin.get(kinds.SECRETS, name, SPACE)).data for name in (stored.CA, stored.TLS)]
+
+
+async def keeper(admin: Client) -> str | None:
+    """Return who keeps the certificates."""
+    return (await admin.get(kinds.LEASES, "muster-certs", SPACE)).spec.holder_identity
+
+
+async def may_read_keys(cluster: Installation, account: str) -> bool:
+    """Whether an account of a program that ran may read the CA's key."""
+    endpoint = await auth.load(str(cluster.plane.directory / f"{account}.kubeconfig"))
+    async with HttpTransport(endpoint) as transport:
+        try:
+            return bool(await Client(transport).get(kinds.SECRETS, stored.CA, SPACE))
+        except errors.ForbiddenError:
+            return False
 
 
 async def called(admin: Client) -> dict[str, str]:

@@ -47,6 +47,18 @@ _BEFORE_PATHS: tuple[tuple[str, str, Any], ...] = (
 )
 """What version 0.1.0 lacked of this chart; without its Secret, nobody replaces paths."""
 
+_BEFORE_CERTS: tuple[tuple[str, str, Any], ...] = (
+    (
+        "generated/rbac.yaml",
+        r"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: muster-certs\n(?:.*\n)*?---\n",
+        "",
+    ),
+    ("generated/rbac.yaml", r"^(subjects:\n- {kind: ServiceAccount, name: )muster-certs,", r"\1muster-scheduler,"),
+    ("generated/policies.yaml", r"(\? \['muster.sh/secret-written'\] : \[)", r"\1'muster.sh/secret-written', "),
+    ("certs.yaml", r"serviceAccountName: muster-certs", "serviceAccountName: muster-scheduler"),
+)
+"""Who kept the certificates before: the scheduler's account, which could read their Secrets and write the configurations."""
+
 
 class Installation:
     """A release of the chart. Each step of its life is taken once, whoever needs it first."""
@@ -105,15 +117,17 @@ class Installation:
         return self.kubelet.log.read_text()[-6000:] if self.kubelet.log.exists() else ""
 
     def previous(self) -> Path:
-        """Return the chart as of a version before this one, whose webhooks had paths without a segment."""
+        """Return the chart as of a version before this one: paths without a segment, and certificates that the scheduler's
+        account kept."""
         folder = self.folder / "previous"
         if not folder.exists():
             shutil.copytree(chart.CHART, folder)
             about = yaml.safe_load((folder / "Chart.yaml").read_text()) | {"version": "0.0.9", "appVersion": "0.0.9"}
             (folder / "Chart.yaml").write_text(yaml.safe_dump(about))
-            for name, pattern, replacement in _BEFORE_PATHS:
+            edits = [(each, re.DOTALL) for each in _BEFORE_PATHS] + [(each, re.MULTILINE) for each in _BEFORE_CERTS]
+            for (name, pattern, replacement), flags in edits:
                 file = folder / "templates" / name
-                text, count = re.subn(pattern, replacement, file.read_text(), flags=re.DOTALL)
+                text, count = re.subn(pattern, replacement, file.read_text(), flags=flags)
                 assert count, pattern
                 file.write_text(text)
         return folder
