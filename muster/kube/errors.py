@@ -50,6 +50,10 @@ class UnreachableError(KubeError):
         self.maybe_applied = maybe_applied
 
 
+class SilentError(UnreachableError):
+    """A watch brought nothing for long: nothing happened, or the connection is dead."""
+
+
 class ApiError(KubeError):
     """The server answered with a Status that says no.
 

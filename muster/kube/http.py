@@ -195,7 +195,7 @@ class HttpTransport:
                 return await connection.piece()
         except TimeoutError as error:
             text = f"{self._endpoint.server} sent nothing for {idle:g} s on the watch of {request.path}"
-            raise errors.UnreachableError(text, maybe_applied=False) from error
+            raise errors.SilentError(text, maybe_applied=False) from error
         except OSError as error:
             raise self._broke(error, writes=False) from error
 

@@ -28,7 +28,7 @@ T = TypeVar("T", bound=objects.Object)
 log = logging.getLogger(__name__)
 
 IDLE: Final = 70.0
-"""Seconds of silence after which a watch is dead: the API server sends a bookmark each minute."""
+"""Seconds of silence after which a watch is opened anew: its connection may be dead. An API server may send a bookmark each minute."""
 
 _FIRST_PAUSE: Final = 0.8
 _LONGEST_PAUSE: Final = 30.0
@@ -134,6 +134,10 @@ class Reflector(Generic[T]):
             if error.code not in {401, 403, 429, 500, 503}:
                 self._from = ""
             return None if self._isnt_served(error) else error
+        except errors.SilentError:
+            # An etcd with its usual settings says how far it is every ten minutes only, so a watch of what seldom changes brings
+            # nothing for that long. Before the next watch a short list tells whether the server is there, and has not gone back.
+            return None
         except errors.KubeError as error:
             # A server that was restored from a backup opens a watch from a version that it doesn't have any more, and
             # then says nothing, for hours. Any other server has sent a bookmark by then.

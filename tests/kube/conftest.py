@@ -104,7 +104,7 @@ class Scripted:
             if isinstance(line, int | float):
                 await asyncio.sleep(min(line, idle))
                 if line >= idle:
-                    raise errors.UnreachableError("idle", maybe_applied=False)
+                    raise errors.SilentError("idle", maybe_applied=False)
             else:
                 yield line if isinstance(line, bytes) else msgspec.json.encode(line)
 

@@ -104,18 +104,39 @@ async def test_a_silent_watch_is_given_up_after_70_seconds(server, cache):
     assert len(server.requests(watching=True)) == 2
 
 
-async def test_a_watch_that_never_said_a_word_leads_to_a_new_list(server, cache):
+async def test_a_watch_that_never_said_a_word_of_a_server_that_went_back_leads_to_a_new_list(server, cache):
     # As the real API server (1.36) behaves after etcd was restored from a backup, for a version it doesn't have any more.
     pages = [server.listing(300), server.listing(20)]
     server.answer = lambda _: pages.pop(0)
-    server.watches = [[70.0], [bookmark(25), 70.0], [60.0]]
+    server.revision = 20
+    server.watches = [[70.0], [60.0], [bookmark(25), 60.0]]
     async with running(Reflector(server.client, PODS, cache)):
-        await asyncio.sleep(72)
+        await asyncio.sleep(75)
         assert cache.revision == "25"
-        await asyncio.sleep(72)
-        # One that had spoken before is resumed.
-        assert server.requests(watching=True)[-1].query["resourceVersion"] == "25"
     assert len(server.requests()) == 2
+
+
+async def test_a_watch_of_what_never_changes_is_opened_anew_without_a_list_and_without_a_warning(server, cache, caplog):
+    # An etcd with its usual settings sends nothing for ten minutes, so an API server has no bookmark to send.
+    server.answer = lambda _: server.listing(300)
+    server.revision = 1000  # of other kinds
+    server.watches = [[70.0] for _ in range(10)]
+    with caplog.at_level("INFO"):
+        async with running(reflector := Reflector(server.client, PODS, cache)):
+            await asyncio.sleep(8 * 71)
+            assert reflector.trouble == ""
+    assert len(server.requests()) == 1
+    assert {request.query["resourceVersion"] for request in server.requests(watching=True)} == {"300"}
+    assert len(server.probed) == 8
+    assert caplog.messages == []
+
+
+async def test_a_silent_watch_of_a_server_that_is_gone_is_told(server, cache):
+    server.answer = lambda _: server.listing(300)
+    server.watches = [[70.0]]
+    async with running(reflector := Reflector(server.client, PODS, cache)):
+        await asyncio.sleep(72)
+        assert "down" in reflector.trouble
 
 
 @pytest.mark.parametrize("how", ["event", "answer"])
