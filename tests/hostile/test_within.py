@@ -70,6 +70,8 @@ BEFORE = [
         # What is born after all that the ledger counts, and has no row, holds nothing if Muster made it; nobody else's may be.
         ([change(3, "a", group("a", 6)), change(10, "podgroup-b", group("podgroup-b", 5))], []),
         ([change(3, "a", group("a", 6)), change(10, "b", group("b", 1))], [10]),
+        # Who holds nothing that a quota limits needs no row.
+        ([change(10, "b", ObservedGroup("g", "b", "b", 1, Resources({"a/b": NANO})))], []),
         ([change(3, "ledger", None)], [3]),
     ],
 )

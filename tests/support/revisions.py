@@ -74,7 +74,8 @@ class _Namespace:
         """Return the groups that didn't exist yet at the revision that the ledger counts, and have no row."""
         counted = ledger.observed.get(source(kinds.PODGROUPS.group), 0)
         known = {row.uid for row in ledger.rows}
-        shown = [each for each in self._of(ObservedGroup) if each.amounts and each.uid not in known]
+        quotas = self._of(ObservedQuota)
+        shown = [each for each in self._of(ObservedGroup) if each.uid not in known and siege.counts(each, quotas)]
         return [each for each in shown if counted and self.born[each.uid] > counted]
 
     def _of(self, sort: type[_T]) -> tuple[_T, ...]:

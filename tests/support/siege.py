@@ -25,7 +25,7 @@ from muster.ledger.audit import AuditedNamespace, sums
 from muster.ledger.conversion import observed_group, observed_pod, observed_quota
 from muster.ledger.reservations import limited
 from muster.ledger.table import Table
-from muster.ledger.view import source
+from muster.ledger.view import ObservedGroup, ObservedQuota, source
 from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
 from muster.model.nesting import decode_shallow
@@ -211,7 +211,7 @@ class Siege:
         """Return the groups, names by uid, that didn't exist yet at the revision that a ledger counts, and have no row."""
         counted = ledger.observed.get(source(kinds.PODGROUPS.group), 0)
         known = {row.uid for row in ledger.rows}
-        there = {each.uid: each.name for each in stored.groups if each.uid not in known and each.amounts}
+        there = {each.uid: each.name for each in stored.groups if each.uid not in known and counts(each, stored.quotas)}
         if not (there and counted):
             return {}
         try:
@@ -294,6 +294,11 @@ class Siege:
             if each.metadata.finalizers and each.metadata.deletion_timestamp:
                 with contextlib.suppress(errors.NotFoundError):
                     await self.admin.patch(kind, each.name, {"metadata": {"finalizers": None}}, namespace)
+
+
+def counts(group: ObservedGroup, quotas: Iterable[ObservedQuota]) -> bool:
+    """Whether a group holds something that a quota limits; what holds nothing of that needs no row."""
+    return bool(group.amounts.only({limited(resource) for quota in quotas for resource in quota.hard}))
 
 
 def excess(stored: AuditedNamespace, without: Collection[str]) -> dict[str, tuple[int, int]]:
