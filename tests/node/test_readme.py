@@ -31,4 +31,6 @@ def test_the_tour_goes_as_readme_says(nodes, monkeypatch, tmp_path):
     commands = tuple((command, tuple(map(as_here, printed))) for command, printed in section.commands)
     tour: Section = replace(section, commands=commands)
     assert len(tour.commands) > 10
+    # Those of other tests' Jobs would be shown among the tour's.
+    nodes.kubectl("delete", "events", "--all", "--namespace", "default")
     follow(tour, nodes.kubeconfig, tmp_path)
