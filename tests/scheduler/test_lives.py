@@ -279,9 +279,14 @@ async def test_a_gang_that_is_never_whole_again_holds_up_others_for_the_time_out
     await world.create(group("g", minMember=2, minResources={"cpu": "2"}), pod("a", "g"), pod("b", "g"))
     await world.phase("g", "Running")
     await world.becomes(kinds.PODGROUPS, "g", lambda one: one.status.running == 2)
+    # Of two that fail one is replaced; its successor is there first, or all would have ended for a moment.
+    successor = pod("c", "g")
+    successor["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    await world.create(successor)
     for name in ("a", "b"):
         await world.patch(kinds.PODS, name, {"status": {"phase": "Failed"}}, subresource="status")
-    await world.create(pod("c", "g"))  # Of two that failed, one is replaced.
+    await world.phase("g", "Unknown")
+    await world.patch(kinds.PODS, "c", {"spec": {"schedulingGates": []}})
     await world.client.delete(kinds.PODS, "a", world.namespace)
     broken = await world.becomes(kinds.PODGROUPS, "g", lambda one: "1 exists; waiting for 1 more" in said(one))
     assert broken.status.phase == "Unknown"
