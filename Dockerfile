@@ -1,7 +1,7 @@
 # The image of all three programs: `make image`, or
 #   docker build --build-arg REVISION="$(git describe --always --dirty)" --tag muster:0.1.0 .
 # The base is pinned by its exact version. Its digest isn't known where this file is kept, for that a registry has to be
-# asked; who wants it pinned by digest, too, gives --build-arg BASE=python@sha256:…
+# asked: whoever releases appends it (docs/releasing.md). To build with one: make image BASE=python:3.11.13-slim-bookworm@sha256:…
 ARG BASE=python:3.11.13-slim-bookworm
 
 FROM ${BASE} AS build

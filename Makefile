@@ -90,9 +90,9 @@ manifests: .venv/.installed controlplane  ## Make the chart's copies of what is 
 
 IMAGE ?= muster:0.1.0
 ENGINE ?= docker
-image:  ## Build the image (IMAGE=…, ENGINE=podman)
+image:  ## Build the image (IMAGE=…, ENGINE=podman or buildah, BASE=…@sha256:…)
 	@$(ENGINE) info > /dev/null 2>&1 || { echo "make image: no container engine ($(ENGINE)) answers here; start one, or name another with ENGINE=…"; exit 1; }
-	$(ENGINE) build --build-arg REVISION="$$(git describe --always --dirty)" --tag $(IMAGE) .
+	$(ENGINE) build $(BASE:%=--build-arg BASE=%) --build-arg REVISION="$$(git describe --always --dirty)" --tag $(IMAGE) .
 
 NODES ?= 2
 node: .venv/.installed  ## A real cluster in namespaces of this machine, with the image and the chart in it, until Ctrl-C (needs root)

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Make a cluster with kind, install the chart there, play the story of `make demo`. ENGINE is docker or podman, IMAGE what
-# is built and loaded. Run again it goes on with the cluster that is there; `kind delete cluster --name muster` ends it.
+# Make a cluster with kind, install the chart there, play the story of `make demo`. ENGINE builds the image (docker,
+# podman, buildah), IMAGE is what is built and loaded. Run again it goes on with the cluster that is there; `kind delete
+# cluster --name muster` ends it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 engine=${ENGINE:-docker} image=${IMAGE:-muster:0.1.0} context=kind-muster
@@ -25,14 +26,16 @@ make image IMAGE="$image" ENGINE="$engine"
 kind get clusters | grep -qx muster || kind create cluster --config deploy/kind/kind.yaml --wait 120s
 archive=$(mktemp -d)
 trap 'rm -rf "$archive"' EXIT
-"$engine" save --output "$archive/image.tar" "$image"
+# podman and buildah call an image without a registry one of localhost; pushed into an archive it has the name that the
+# chart asks for. buildah has no `save`.
+case $("$engine" --version) in
+  podman* | buildah*) "$engine" push "$image" "docker-archive:$archive/image.tar:$image" ;;
+  *) "$engine" save --output "$archive/image.tar" "$image" ;;
+esac
 kind load image-archive "$archive/image.tar" --name muster
 
-# With podman, a name without a registry is one of localhost.
-repository=${image%:*}
-[ "$engine" = docker ] || repository=localhost/$repository
 "$helm" upgrade --install muster deploy/helm/muster --kube-context "$context" --namespace muster-system --create-namespace \
-  --set image.repository="$repository",image.tag="${image##*:}",image.pullPolicy=Never --wait --timeout 5m
+  --set image.repository="${image%:*}",image.tag="${image##*:}",image.pullPolicy=Never --wait --timeout 5m
 kubectl --context "$context" wait queue/default --for=create --timeout=60s
 
 # The story is about nodes of 4 cpu: kwok simulates those, and the real ones stand aside meanwhile.

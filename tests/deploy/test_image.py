@@ -46,8 +46,9 @@ def run(image: Path, *words: str, **environment: str) -> subprocess.CompletedPro
 
 
 def test_the_base_is_one_version_and_the_same_for_both_stages():
+    # Whoever releases appends the digest.
     (base,) = [each for each in instructions("ARG") if each.startswith("BASE=")]
-    assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-slim-\w+", base)
+    assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-slim-\w+(@sha256:[0-9a-f]{64})?", base)
     assert instructions("FROM") == ["${BASE} AS build", "${BASE}"]
 
 
@@ -156,3 +157,62 @@ def test_without_a_container_engine_that_is_said_in_one_line(target, tmp_path):
     (said, *makes_own) = (done.stdout + done.stderr).splitlines()
     assert said.startswith(f"make {target}: no container engine")
     assert all(each.startswith("make: ***") for each in makes_own)
+
+
+DIGEST = "python:3.11.13-slim-bookworm@sha256:" + "0" * 64
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Return how to make a stand-in for a program, which writes down how it is called, and how to read what was written."""
+
+    def add(name: str, *lines: str, status: int = 0) -> None:
+        script = ["#!/bin/sh", f'echo "{name} $*" >> {tmp_path}/calls', *lines, f"exit {status}"]
+        (tmp_path / name).write_text("\n".join(script))
+        (tmp_path / name).chmod(0o755)
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    # There is no other Helm than the stand-in.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    for name in [each for each in os.environ if each.startswith(("MAKE", "KUBEBUILDER"))] + ["BASE", "ENGINE", "IMAGE"]:
+        monkeypatch.delenv(name, raising=False)
+    return add, lambda: (tmp_path / "calls").read_text().splitlines()
+
+
+@pytest.mark.parametrize(("words", "said"), [((), ""), ((f"BASE={DIGEST}",), f"--build-arg BASE={DIGEST} ")])
+def test_the_image_is_built_on_the_base_that_is_named(machine, words, said):
+    add, calls = machine
+    add("engine")
+    subprocess.run(["make", "image", "ENGINE=engine", *words], cwd=images.ROOT, capture_output=True, check=True)
+    (built,) = [each for each in calls() if each.startswith("engine build ")]
+    assert built.startswith(f"engine build {said}--build-arg REVISION=")
+    assert built.endswith(" --tag muster:0.1.0 .")
+
+
+@pytest.mark.parametrize(
+    ("version", "lacks", "archived"),
+    [
+        ("Docker version 28.2.2, build e6534b4", "push", r"engine save --output (\S+) muster:0\.1\.0"),
+        ("podman version 4.3.1", "", r"engine push muster:0\.1\.0 docker-archive:(\S+):muster:0\.1\.0"),
+        ("buildah version 1.28.2", "save", r"engine push muster:0\.1\.0 docker-archive:(\S+):muster:0\.1\.0"),
+    ],
+    ids=["docker", "podman", "buildah"],
+)
+def test_kind_gets_the_image_of_each_engine_under_the_name_of_the_chart(machine, version, lacks, archived):
+    add, calls = machine
+    add("engine", f'[ "$1" != --version ] || echo "{version}"', f'[ "$1" != "{lacks}" ] || exit 125')
+    add("kind", '[ "$1 $2" != "get clusters" ] || echo muster')
+    for name in ("kubectl", "kwok", "make"):
+        add(name)
+    # The chart is where this ends.
+    add("helm", status=3)
+    environment = os.environ | {"ENGINE": "engine"}
+    done = subprocess.run(
+        [images.ROOT / "deploy" / "kind" / "up.sh"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    (archive,) = [found[1] for each in calls() if (found := re.fullmatch(archived, each))]
+    assert f"kind load image-archive {archive} --name muster" in calls()
+    assert not Path(archive).parent.exists()
+    (installed,) = [each for each in calls() if each.startswith("helm ")]
+    assert "--set image.repository=muster,image.tag=0.1.0,image.pullPolicy=Never" in installed
