@@ -207,8 +207,7 @@ def _default_scheduler(scope: _RegistrationSettings) -> list[dict[str, Json]]:
     )
     for webhook in each:
         expressions = webhook["namespaceSelector"]["matchExpressions"]
-        expressions.append({"key": names.DEFAULT_SCHEDULER, "operator": "Exists"})
-        expressions.append({"key": names.DEFAULT_SCHEDULER, "operator": "NotIn", "values": ["false"]})
+        expressions.append({"key": names.DEFAULT_SCHEDULER, "operator": "In", "values": ["true"]})
     return list(each)
 
 

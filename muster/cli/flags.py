@@ -26,8 +26,21 @@ def with_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+class ClusterCommand(click.Command):
+    """A command that takes kubectl's ``--namespace`` even where what it is about has none, as kubectl does."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return its options, with ``--namespace``."""
+        own = super().get_params(ctx)
+        if any("--namespace" in each.opts for each in own):
+            return own
+        return [*own, *_params(_global_flag("-n", "--namespace"))]
+
+
 class ClusterGroup(click.Group):
     """A group that takes kubectl's global flags before the name of a command, too."""
+
+    command_class = ClusterCommand
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its options, and the flags."""
@@ -50,11 +63,14 @@ class ClusterGroup(click.Group):
 
 
 def _group_flags() -> list[click.Parameter]:
+    shown = (_global_flag("--kubeconfig"), _global_flag("--context"), _global_flag("-n", "--namespace"))
+    return _params(*shown, *_global_flags())
+
+
+def _params(*flags: Callable[..., Any]) -> list[click.Parameter]:
     def nothing() -> None:
         """Carry the options."""
 
-    shown = (_global_flag("--kubeconfig"), _global_flag("--context"), _global_flag("-n", "--namespace"))
-    flags = (*shown, *_global_flags())
     for flag in flags:
         nothing = flag(nothing)
     return click.command()(nothing).params

@@ -44,7 +44,7 @@ class AuditedNamespace(Struct, frozen=True):
     """What lists show of one namespace, and what decides about classes.
 
     Attributes:
-        pod_names: the names of pods, by uid.
+        called: what people know groups and pods by, ``Job train`` or ``Pod train-0``, by uid.
         unreserved: uids of the groups for which the ledger holds nothing.
         counted: what the ledger counts, by name of quota and resource: whether it knows of an excess that is older than
             the first audit.
@@ -54,7 +54,7 @@ class AuditedNamespace(Struct, frozen=True):
     groups: tuple[ObservedGroup, ...]
     pods: tuple[ObservedPod, ...]
     quotas: tuple[ObservedQuota, ...]
-    pod_names: Mapping[str, str] = field(default_factory=dict)
+    called: Mapping[str, str] = field(default_factory=dict)
     unreserved: frozenset[str] = frozenset()
     counted: Mapping[tuple[str, str], int] = field(default_factory=dict)
     guaranteed: bool = False
@@ -186,12 +186,12 @@ def _names(namespace: AuditedNamespace, kind: ExcessClass, resource: str, excess
     """Return the newest objects that together make up the excess."""
     scope_sets = scopes.scope_sets(name for quota in namespace.quotas for name in quota.hard)
     groups: Iterable[tuple[int, str, int]] = (
-        (each.revision, f"PodGroup {each.name}", _amount(each, resource, scope_sets))
+        (each.revision, namespace.called.get(each.uid, f"PodGroup {each.name}"), _amount(each, resource, scope_sets))
         for each in namespace.groups
         if kind is not ExcessClass.GUARDED and (each.uid in namespace.unreserved) is (kind is ExcessClass.UNRESERVED)
     )
     pods: Iterable[tuple[int, str, int]] = (
-        (each.revision, f"Pod {namespace.pod_names.get(each.uid, each.uid)}", _amount(each, resource, scope_sets))
+        (each.revision, namespace.called.get(each.uid, f"Pod {each.uid}"), _amount(each, resource, scope_sets))
         for each in namespace.pods
         if kind is not ExcessClass.UNRESERVED
     )

@@ -25,7 +25,7 @@ from muster.ledger.observer import Observer
 from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.store import Store
 from muster.ledger.view import ObservedGroup
-from muster.model import kinds
+from muster.model import grouping, kinds
 from muster.model.kinds import Kind
 from muster.model.objects import PodGroup, QuotaLedger, ResourceQuota
 
@@ -148,9 +148,14 @@ class Auditor:
         """Read what exists, and then what the ledger says of it; None where there is no ledger that means something."""
         quotas = (await self._client.list(kinds.RESOURCEQUOTAS, namespace)).items
         groups: list[ObservedGroup] = []
+        called: dict[str, str] = {}
         for kind in self._groups:
             listing = await self._client.list(kind, namespace)
             groups += [observed_group(kind.group, group, 0) for group in listing.items]
+            called |= {
+                group.metadata.uid: grouping.called(group.name, grouping.owner_of(group.metadata))
+                for group in listing.items
+            }
         pods = (await self._client.list(kinds.PODS, namespace)).items
         entry = self._store.known(namespace)
         if entry is None or not entry.table.seeded_at:
@@ -161,7 +166,7 @@ class Auditor:
             tuple(groups),
             tuple(map(self._observer.observed_pod, pods)),
             tuple(map(observed_quota, quotas)),
-            pod_names={pod.metadata.uid: pod.name for pod in pods},
+            called=called | {pod.metadata.uid: f"Pod {pod.name}" for pod in pods},
             unreserved=table.unreserved | late,
             counted={(each.quota, each.resource): each.hard + each.short for each in table.per_resource()},
             guaranteed=self._guaranteed(namespace),

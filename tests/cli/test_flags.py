@@ -15,7 +15,7 @@ from muster.cli.connect import WarningTransport, connected
 from muster.cli.installation import crds
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
-from muster.model import kinds
+from muster.model import kinds, names
 
 
 @pytest.fixture
@@ -77,6 +77,9 @@ async def test_the_namespace_counts_wherever_it_stands(installed):
         ):
             assert await muster(*words) == (0, "podgroup.scheduling.volcano.sh/train\n"), words
     assert (await muster("-n", "other", "pg", "list", "-n", "team", "-o", "name"))[1].endswith("/train\n")
+    # As for kubectl, it says nothing of what is in no namespace.
+    for words in (("q", "list", "-n", "team"), ("-n=team", "queue", "list"), ("queue", "view", "research", "-nteam")):
+        assert (await muster(*words))[0] == 0, words
     # Also where a command has another default than the context's.
     assert "namespace elsewhere doesn't exist" in (await muster("-n", "elsewhere", "certs", "init"))[1]
 
@@ -159,6 +162,16 @@ async def test_a_check_of_a_cluster_without_muster_says_all_that_is_missing(clie
     wrong = [line[8:].partition(":")[0] for line in said.splitlines() if line.startswith("WRONG")]
     assert wrong == ["CRDs", "policies", "webhooks", "admission", "scheduler", "queue default"]
     assert (await muster("version"))[1].splitlines()[1] == "server: not installed: run `muster install`"
+
+
+async def test_where_muster_is_installed_is_found_by_its_webhooks(installed):
+    service = {"name": "muster-webhook", "namespace": "team", "path": "/"}
+    webhook = {"name": "x.muster.sh", "clientConfig": {"service": service}, "sideEffects": "None"}
+    webhook |= {"admissionReviewVersions": ["v1"], "rules": []}
+    assert "nobody holds the Lease muster-system/muster-scheduler" in (await muster("check"))[1]
+    await installed.create(kinds.VALIDATING, {"metadata": {"name": names.WEBHOOK_CONFIGURATION}, "webhooks": [webhook]})
+    assert "nobody holds the Lease team/muster-scheduler" in (await muster("check"))[1]
+    assert "nobody holds the Lease other/muster-scheduler" in (await muster("check", "-n", "other"))[1]
 
 
 @pytest.mark.parametrize(("alias", "command"), [("pg", "podgroup"), ("q", "queue")])

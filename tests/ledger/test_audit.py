@@ -103,7 +103,10 @@ def test_groups_that_hold_nothing_are_a_class_of_their_own() -> None:
 
 def test_pods_that_came_past_the_webhooks_are_allowed_where_they_can_and_named() -> None:
     namespace = AuditedNamespace(
-        (group("a", 8),), (pod("in", 8, "a"), pod("out", 6)), (quota(10),), pod_names={"p-in": "in", "p-out": "out"}
+        (group("a", 8),),
+        (pod("in", 8, "a"), pod("out", 6)),
+        (quota(10),),
+        called={"p-in": "Pod in", "p-out": "Pod out"},
     )
     (found,) = audited(namespace)
     assert (found.kind, found.objects) == (ExcessClass.GUARDED, ("Pod out",))

@@ -14,6 +14,7 @@ from muster.ledger.metrics import AuditMetrics
 from muster.ledger.observer import Observer, guaranteed_in
 from muster.ledger.reservations import Reserved
 from muster.model import kinds, names
+from muster.model.grouping import generated_name
 
 pytestmark = pytest.mark.only("sandbox", reason="waits for minutes: in virtual time")
 
@@ -119,6 +120,21 @@ async def test_what_may_be_is_a_warning_by_its_class(
     assert audited.excesses() == {"o": 0, "u": 0, "g": 0, "?": 0} | {kind: 1}
     (record,) = [each for each in caplog.records if "allows" in each.message]
     assert (record.levelname, record.message.rsplit(": ", 1)[1]) == ("WARNING", named)
+
+
+async def test_a_generated_group_is_called_by_its_owner(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
+    await prepared(lab)
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}
+    job = {"metadata": {"name": "train"}, "spec": {"suspend": True, "template": template}}
+    uid = (await lab.client.create(kinds.JOBS, job, lab.namespace)).metadata.uid
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True}
+    meta = {"name": generated_name(uid), "ownerReferences": [owner]}
+    lab.front.replica = None
+    manifest = {"metadata": meta, "spec": {"minMember": 1, "minResources": {"cpu": "7"}}}
+    await lab.client.create(kinds.PODGROUPS, manifest, lab.namespace)
+    await asyncio.sleep(300)
+    (record,) = [each for each in caplog.records if "allows" in each.message]
+    assert record.message.rsplit(": ", 1)[1] == "Job train"
 
 
 async def test_it_takes_a_fiftieth_of_a_core_however_long_a_namespace_takes(lab: Any) -> None:

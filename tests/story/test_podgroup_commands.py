@@ -49,6 +49,18 @@ def test_a_group_that_waits_is_listed_viewed_and_explained(up: Up, namespace: st
     header, row = muster("list").splitlines()
     assert header.split() == ["NAME", "STATUS", "MINMEMBER", "RUNNING", "QUEUE", "OWNER", "AGE"]
     assert row.split()[:5] == ["train", "Pending", "2", "0", "default"]
+    # Chosen by queue and by phase, by kubectl too.
+    for chosen, found in (("spec.queue=default,status.phase=Pending", ["train"]), ("spec.queue=other", [])):
+        words = (
+            "get",
+            "podgroups.scheduling.volcano.sh",
+            "--field-selector",
+            chosen,
+            "-o",
+            "jsonpath={.items[*].metadata.name}",
+        )
+        assert kubectl(up.kubeconfig, "-n", namespace, *words).stdout.split() == found
+        assert ("train" in muster("list", "--field-selector", chosen)) is bool(found)
     assert muster("view", "train", "-o", "name") == "podgroup.scheduling.volcano.sh/train\n"
     assert json.loads(muster("view", "train", "-o", "json"))["spec"]["minMember"] == 2
     lines = muster("why", "train").splitlines()

@@ -124,6 +124,16 @@ def test_a_queue_that_does_not_exist_is_asked_for_by_the_nearest_name(
     )
 
 
+def test_a_closed_queue_is_meant_only_where_no_open_one_is_near(ask: Any, podgroup: Any, cluster: Any) -> None:
+    cluster.queue("archive", state="Closed")
+    cluster.queue("secret", state="Closed", namespaceSelector={"matchLabels": {"team": "ml"}})
+    cluster.queue("researcs", state="Closed")
+    assert "did you mean archive, which is Closed? Or use" in ask(podgroups.validate, podgroup(queue="archve")).message
+    assert "did you mean research? Or use" in ask(podgroups.validate, podgroup(queue="researc")).message
+    # What its namespace may not use isn't named.
+    assert "did you mean" not in ask(podgroups.validate, podgroup(queue="secre")).message
+
+
 # ── on both control planes ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -320,6 +330,7 @@ async def test_a_value_that_means_nothing_is_refused_where_it_changes(plane: Pla
         ("labels", names.QUOTA_MODE, "garded", "write guarded, guaranteed or off", "guarded"),
         ("labels", names.QUOTA_POLICY, "Bogus", "write Reject or Queue", "Queue"),
         ("annotations", names.QUOTA_POLICY, "Bogus", "write Reject or Queue", "Reject"),
+        ("labels", names.DEFAULT_SCHEDULER, "flase", "write true or false", "true"),
         ("annotations", names.DELAY, "later", "write suspend or off", "off"),
     ):
         message = await refused(plane, kinds.NAMESPACES, judged, where, key, wrong)

@@ -79,13 +79,22 @@ def queue_problems(view: AdmissionView, wanted: QueueRequest) -> list[Problem]:
 
 
 def _meant(view: AdmissionView, wanted: QueueRequest) -> str:
-    """Ask for the queue whose name is nearest, where it is near enough to be meant."""
-    if len(wanted.queue) > _LONGEST:
+    """Ask for the queue whose name is nearest, where it is near enough to be meant; one that is closed only where no open one is."""
+    if near := _nearest(wanted.queue, usable_queues(view, wanted.namespace)):
+        return f"did you mean {near}? Or "
+    others = {each.name: each for each in view.items(kinds.QUEUES) if serves(view, each, wanted.namespace)}
+    near = _nearest(wanted.queue, others)
+    state = state_of(others[near]) if near else "Open"
+    return f"did you mean {near}, which is {state}? Or " if state != "Open" else ""
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return the name that differs least, empty where all differ too much."""
+    if len(name) > _LONGEST:
         return ""
-    usable = usable_queues(view, wanted.namespace)
-    near = [name for name in usable if abs(len(name) - len(wanted.queue)) <= _CLOSE]
-    found = min(((keys.edit_distance(wanted.queue, name), name) for name in near), default=(_CLOSE + 1, ""))
-    return f"did you mean {found[1]}? Or " if found[0] <= min(_CLOSE, len(wanted.queue) - 1) else ""
+    near = (each for each in known if abs(len(each) - len(name)) <= _CLOSE)
+    found = min(((keys.edit_distance(name, each), each) for each in near), default=(_CLOSE + 1, ""))
+    return found[1] if found[0] <= min(_CLOSE, len(name) - 1) else ""
 
 
 def _creating(name: str) -> str:

@@ -25,26 +25,37 @@ _RENEWED_WITHIN: Final = 12.0
 _NOWHERE: Final = "muster-check-no-such-queue"
 
 
-@click.command(epilog=examples("muster version", "muster version --client"))
-@click.option("--client", "client_only", is_flag=True, help="Print the version of this program only; ask no cluster.")
-@click.option(
+_place: Final = click.option(
     "-n",
     "--namespace",
-    default=names.SYSTEM_NAMESPACE,
-    show_default=True,
-    help="Namespace that Muster is installed in.",
+    help=f"Namespace that Muster is installed in. Default: that of its webhooks, else {names.SYSTEM_NAMESPACE}.",
 )
+
+
+@click.command(epilog=examples("muster version", "muster version --client"))
+@click.option("--client", "client_only", is_flag=True, help="Print the version of this program only; ask no cluster.")
+@_place
 @cluster_options
 @runs
-async def version(namespace: str, kubeconfig: str | None, context: str | None, *, client_only: bool) -> None:
+async def version(namespace: str | None, kubeconfig: str | None, context: str | None, *, client_only: bool) -> None:
     """Print the version of this program, of Muster in the cluster, and of Kubernetes."""
     click.echo(f"client: {own_version()}")
     if client_only:
         return
     async with connected(kubeconfig, context) as client:
         served = json.loads((await client.send(Request("GET", "/version"))).body)
-        click.echo(f"server: {await _installed(client, namespace)}")
+        click.echo(f"server: {await _installed(client, namespace or await _served_from(client))}")
         click.echo(f"Kubernetes: {served.get('gitVersion', 'unknown')}")
+
+
+async def _served_from(client: Client) -> str:
+    """Return the namespace of the Service that the webhooks are called by, the usual one where nothing tells."""
+    try:
+        found = await client.find(kinds.VALIDATING, webhook_configurations.NAME)
+    except errors.ForbiddenError:
+        found = None
+    services = [each["clientConfig"].get("service") or {} for each in (found.webhooks or () if found else ())]
+    return next((str(each["namespace"]) for each in services if each.get("namespace")), names.SYSTEM_NAMESPACE)
 
 
 async def _installed(client: Client, namespace: str) -> str:
@@ -78,23 +89,17 @@ class CheckResult(Struct, frozen=True):
 
 
 @click.command(epilog=examples("muster check", "muster check --namespace muster-system"))
-@click.option(
-    "-n",
-    "--namespace",
-    default=names.SYSTEM_NAMESPACE,
-    show_default=True,
-    help="Namespace that Muster is installed in.",
-)
+@_place
 @cluster_options
 @runs
-async def check(namespace: str, kubeconfig: str | None, context: str | None) -> None:
+async def check(namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
     """Check an installation: CRDs, policies, webhooks and their answers, the leader, the default queue.
 
     Nothing is changed: what the webhooks are asked is a dry run. The status is 1 where something is wrong.
     """
     wrong = 0
     async with connected(kubeconfig, context) as client:
-        async for name, found in _findings(client, namespace):
+        async for name, found in _findings(client, namespace or await _served_from(client)):
             mark = {True: "ok", False: "WRONG", None: "unknown"}[found.ok]
             click.echo(f"{mark:<8}{name}: {found.text}")
             if found.remedy and found.ok is not True:
@@ -110,7 +115,7 @@ async def _findings(client: Client, namespace: str) -> AsyncIterator[tuple[str, 
         ("CRDs", lambda: _definitions(client)),
         ("policies", lambda: _policies(client)),
         ("webhooks", lambda: _registered(client)),
-        ("admission", lambda: _answers(client)),
+        ("admission", lambda: _answers(client, namespace)),
         ("scheduler", lambda: _leads(client, namespace)),
         ("queue default", lambda: _default_queue(client)),
     )
@@ -195,7 +200,7 @@ async def _registered(client: Client) -> CheckResult:
     return CheckResult(True, "registered, each with a CA bundle")
 
 
-async def _answers(client: Client) -> CheckResult:
+async def _answers(client: Client, namespace: str) -> CheckResult:
     """Ask the webhooks about a PodGroup that they must refuse."""
     group = {"metadata": {"generateName": "muster-check-"}, "spec": {"minMember": 0, "queue": _NOWHERE}}
     try:
@@ -210,7 +215,7 @@ async def _answers(client: Client) -> CheckResult:
         return CheckResult(
             False,
             explained(error),
-            "`kubectl get pods -n muster-system`, and docs/blocked.md where nothing can be created",
+            f"`kubectl get pods -n {namespace}`, and docs/blocked.md where nothing can be created",
         )
     return CheckResult(
         False, "a PodGroup of a queue that doesn't exist is admitted", "no webhook is asked about namespace default"
