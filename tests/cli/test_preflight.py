@@ -216,3 +216,11 @@ async def test_roles_that_collect_others_go_before_these(client: Client):
     roles = [each for each in gone if each.startswith("ClusterRole ")]
     assert sorted(roles[: len(collecting)]) == sorted(f"ClusterRole {name}" for name in collecting)
     assert len(gone) == len(given)
+
+
+@pytest.mark.parametrize(("holder", "left"), [("", []), ("a-pod", ["muster-scheduler"])])
+async def test_a_lease_goes_with_the_installation_unless_a_program_holds_it_still(client: Client, holder, left):
+    await namespaces.ensure(client, names.SYSTEM_NAMESPACE)
+    await lease(client, holderIdentity=holder)
+    assert (await muster("uninstall"))[0] == 0
+    assert [each.name for each in (await client.list(kinds.LEASES, names.SYSTEM_NAMESPACE)).items] == left

@@ -88,6 +88,9 @@ def test_a_gang_of_which_one_fails_is_a_failed_job(nodes, clean):
     )
     nodes.kubectl("wait", "job/fails", "--for=condition=Failed", "--timeout=300s")
     assert codes(nodes, "fails") >= {3}
+    said = trouble(nodes, "fails", "PodsFailed")
+    assert "Job fails failed: " in said
+    assert "ended with exit code 3" in said
 
 
 def test_a_gang_that_takes_more_memory_than_its_limit_is_killed_by_the_kernel(nodes, clean):
@@ -95,6 +98,7 @@ def test_a_gang_that_takes_more_memory_than_its_limit_is_killed_by_the_kernel(no
     apply(nodes, job("grows", ["dd", "if=/dev/zero", "of=/dev/null", "bs=64M", "count=1"], resources=resources))
     nodes.kubectl("wait", "job/grows", "--for=condition=Failed", "--timeout=300s")
     assert 137 in codes(nodes, "grows")
+    assert "ended with exit code 137 (OOMKilled)" in trouble(nodes, "grows", "PodsFailed")
     free(nodes)
 
 
@@ -104,10 +108,30 @@ def test_a_gang_whose_image_is_nowhere_holds_its_share_until_it_is_deleted(nodes
     pods = ("pods", "--selector=batch.kubernetes.io/job-name=imageless")
     nodes.kubectl("wait", "job/imageless", "--for=jsonpath={.status.active}=2", "--timeout=300s")
     nodes.kubectl("wait", *pods, f"--for=jsonpath={waiting}=ErrImageNeverPull", "--timeout=300s")
-    (group,) = json.loads(nodes.kubectl("get", "podgroups", "--output=json"))["items"]
-    assert group["status"]["phase"] != "Running"
+    trouble(
+        nodes, "imageless", "PodsNotStarting", "2 of 2 pods can't pull image localhost/nowhere:1: ErrImageNeverPull"
+    )
+    events = nodes.kubectl("get", "events", "--field-selector=reason=PodsNotStarting")
+    assert "can't pull image localhost/nowhere:1: ErrImageNeverPull" in events
+    assert group(nodes, "imageless")["status"]["phase"] != "Running"
     nodes.kubectl("delete", "job", "imageless", "--wait")
     free(nodes)
+
+
+def group(nodes, name: str) -> dict[str, Any]:
+    """Return the PodGroup of a Job."""
+    owner = nodes.kubectl("get", "job", name, "--output=jsonpath={.metadata.uid}")
+    return json.loads(nodes.kubectl("get", "podgroups.scheduling.volcano.sh", f"podgroup-{owner}", "--output=json"))
+
+
+def trouble(nodes, name: str, reason: str, message: str = "") -> str:
+    """Return what a Job's PodGroup says is wrong with its pods, once that has this reason, and this message where one is given."""
+    found = f"podgroups.scheduling.volcano.sh/{group(nodes, name)['metadata']['name']}"
+    condition = "jsonpath={.status.conditions[?(@.type=='Failing')]"
+    for field, said in (("reason", reason), ("message", message)):
+        if said:
+            nodes.kubectl("wait", found, f"--for={condition}.{field}}}={said}", "--timeout=300s")
+    return nodes.kubectl("get", found, f"--output={condition}.message}}")
 
 
 def codes(nodes, name: str) -> set[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -38,10 +38,10 @@ def test_unclean(room):
 """
 
 
-def judged(folder: Path, *tests: str) -> tuple[int, str]:
+def judged(folder: Path, *tests: str, then: Sequence[str] = ()) -> tuple[int, str]:
     (folder / "pytest.ini").write_text(CONFIG)
     (folder / "test_some.py").write_text("\n".join([LUCK, *tests]))
-    command = [sys.executable, verdict.__file__, "-p", "no:cacheprovider"]
+    command = [sys.executable, verdict.__file__, "-p", "no:cacheprovider", *then]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
     return done.returncode, done.stdout
 
@@ -87,6 +87,18 @@ def test_what_can_not_be_collected_is_a_failure_although_nothing_ran(tmp_path):
     status, said = judged(tmp_path, "import nothing_of_that_name")
     assert (status, last(said)) == (2, "0 passed, 0 failed")
     assert "pytest ended with status 2" in said
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("test_some.py::test_broken", "test_some.py::test_fine"),
+        ("test_some.py::test_fine", "test_some.py::test_broken"),
+    ],
+)
+def test_two_runs_are_counted_together_and_a_failure_in_either_is_one(tmp_path, first, second):
+    status, said = judged(tmp_path, FINE, BROKEN, then=(first, "--then", "-p", "no:cacheprovider", second))
+    assert (status, last(said)) == (1, "1 passed, 1 failed")
 
 
 def wrong(known: Mapping[str, str]) -> list[str]:

@@ -225,8 +225,11 @@ def _uninstalling() -> list[dict[str, Any]]:
     ]
     leaders = ["muster-certs", "muster-scheduler"]
     rules += [
-        {"apiGroups": [group], "resources": [resource], "resourceNames": leaders, "verbs": [verb]}
-        for group, resource, verb in (("apps", "deployments/scale", "patch"), ("coordination.k8s.io", "leases", "get"))
+        {"apiGroups": [group], "resources": [resource], "resourceNames": leaders, "verbs": verbs}
+        for group, resource, verbs in (
+            ("apps", "deployments/scale", ["patch"]),
+            ("coordination.k8s.io", "leases", ["delete", "get"]),
+        )
     ]
     held = [("batch", "jobs"), *((group, "queues") for group in names.PODGROUP_GROUPS)]
     return rules + [

@@ -3,6 +3,9 @@
 A failed test that starts processes is run once more, alone, unless more than `LIMIT` tests failed. If it passes then, it
 is a defect that only a busy machine shows: it is printed as such with its first traceback, and the run is green. Other
 failures are failures. The last line is ``N passed, N failed``; above it, of a red run, is the first traceback.
+
+Options after ``--then`` are those of another run of pytest, after the first whatever became of it; the last line counts
+both.
 """
 
 from __future__ import annotations
@@ -77,7 +80,33 @@ def _heading(line: str) -> None:
 
 
 def main(options: Sequence[str]) -> int:
-    """Return the status of the run."""
+    """Return the status of all runs."""
+    done = [judge(run) for run in _runs(options)]
+    print(f"\n{sum(each.passed for each in done)} passed, {sum(each.failed for each in done)} failed", flush=True)
+    return next((each.status for each in done if each.status), 0)
+
+
+def _runs(options: Sequence[str]) -> list[list[str]]:
+    runs: list[list[str]] = [[]]
+    for each in options:
+        if each == "--then":
+            runs.append([])
+        else:
+            runs[-1].append(each)
+    return runs
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one run."""
+
+    status: int
+    passed: int
+    failed: int
+
+
+def judge(options: Sequence[str]) -> Verdict:
+    """Run pytest, and what failed of processes once more."""
     outcomes = Outcomes()
     status = int(pytest.main([*options], plugins=[outcomes]))
     failures = [*outcomes.failures.values()]
@@ -94,8 +123,7 @@ def main(options: Sequence[str]) -> int:
     green = status == pytest.ExitCode.OK or (status == pytest.ExitCode.TESTS_FAILED and bool(defects) and not left)
     if not green and not left:
         _heading(f"pytest ended with status {status}")
-    print(f"\n{len(outcomes.passed) + len(defects)} passed, {len(left)} failed", flush=True)
-    return 0 if green else status or 1
+    return Verdict(0 if green else status or 1, len(outcomes.passed) + len(defects), len(left))
 
 
 if __name__ == "__main__":

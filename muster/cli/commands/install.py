@@ -108,6 +108,7 @@ async def uninstall_command(namespace: str, *, with_crds: bool, kubeconfig: str 
             client, [*permissions.roles(legacy_apis=True, metrics=True), *permissions.policies()], namespace
         )
         click.echo("accounts, roles and policies removed")
+        await cleanup.remove_leases(client, namespace)
         for job in await cleanup.resume_jobs(client):
             click.echo(f"job {job} resumed")
         await cleanup.release_queues(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Final
 
 from muster.kube import errors
@@ -41,6 +42,15 @@ async def stop_leaders(client: Client, namespace: str) -> None:
 async def _is_held(client: Client, name: str, namespace: str) -> bool:
     lease = await client.find(kinds.LEASES, name, namespace)
     return lease is not None and bool(lease.spec.holder_identity)
+
+
+async def remove_leases(client: Client, namespace: str) -> None:
+    """Delete the Leases that nobody holds any more. One that is held belongs to a program that runs still."""
+    for name in _DEPLOYMENTS:
+        lease = await client.find(kinds.LEASES, name, namespace)
+        if lease is not None and not lease.spec.holder_identity:
+            with contextlib.suppress(errors.NotFoundError, errors.ConflictError):
+                await client.delete(kinds.LEASES, name, namespace, uid=lease.metadata.uid)
 
 
 async def resume_jobs(client: Client) -> list[str]:
