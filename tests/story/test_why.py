@@ -157,3 +157,68 @@ def test_why_nobody_is_evicted_on_a_full_cluster_and_what_a_run_of_a_cron_job_wa
     run = kubectl(up.kubeconfig, "-n", namespace, "create", "job", "run-1", "--from=cronjob/nightly")
     assert run.returncode == 0, run.stdout
     comes_to_say(muster, "cronjob/nightly", f"Job {namespace}/run-1 is ")
+
+
+QUOTA = """
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: team}
+spec: {hard: {requests.cpu: "4"}}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: train}
+spec: {minMember: 3, minResources: {cpu: "3"}}
+"""
+OTHER = """
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: PodGroup
+metadata: {name: other}
+spec: {minMember: 1, minResources: {cpu: "2"}}
+"""
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: STEP}
+spec:
+  parallelism: 3
+  completions: 3
+  template:
+    metadata: {annotations: {scheduling.k8s.io/group-name: train, sandbox.muster.sh/run-seconds: "1"}}
+    spec:
+      schedulerName: muster
+      restartPolicy: Never
+      nodeSelector: {story: NAMESPACE}
+      tolerations: [{operator: Exists}]
+      containers: [{name: main, image: busybox, resources: {requests: {cpu: "1"}}}]
+"""
+
+
+def test_why_a_completed_group_does_not_start_again_and_what_admit_says_of_it(
+    apply: Callable[..., None], muster: Callable[..., str], up: Up, namespace: str
+) -> None:
+    def create(text: str) -> None:
+        done = kubectl(up.kubeconfig, "-n", namespace, "create", "-f", "-", stdin=text.replace("NAMESPACE", namespace))
+        assert done.returncode == 0, done.stdout
+
+    create(QUOTA)
+    create(JOB.replace("STEP", "first"))
+    comes_to_say(muster, "train", "is Completed")
+    group = "podgroups.scheduling.volcano.sh/train"
+    for last in ("jobs/first", "pods -l job-name=first"):
+        gone = kubectl(up.kubeconfig, "-n", namespace, "delete", *last.split(), "--wait=true")
+        assert gone.returncode == 0, gone.stdout
+    create(OTHER)
+    create(JOB.replace("STEP", "second"))
+    answer = comes_to_say(muster, "train", "short by 1 ")
+    assert "is Completed: " in answer
+    assert 'quota "team" has 4 requests.cpu hard, 2 reserved (other 2)' in answer
+    told = muster("admit", "-f", "-", stdin=JOB.replace("NAMESPACE", namespace).replace("STEP", "third"))
+    assert "short by 1 " in told
+    assert "would start now" not in told
+    listed = kubectl(up.kubeconfig, "-n", namespace, "get", group, "-o", "wide").stdout
+    assert "NotEnoughQuota" in listed
+    deleted = kubectl(up.kubeconfig, "-n", namespace, "delete", "podgroups.scheduling.volcano.sh", "other")
+    assert deleted.returncode == 0, deleted.stdout
+    done = kubectl(up.kubeconfig, "-n", namespace, "wait", "job/second", "--for=condition=Complete", "--timeout=120s")
+    assert done.returncode == 0, done.stdout
