@@ -17,6 +17,7 @@ from certs.stored import ServerSecret, StoredKeys
 from certs.targets import BundleTarget
 
 SERVICE: Final = "muster-webhook"
+VISIBILITY: Final = "muster-visibility"
 
 
 class RefusedError(Exception):
@@ -63,7 +64,7 @@ class Observation(Struct, frozen=True):
             current=stored.authority(keys.current),
             following=stored.authority(keys.following) if keys.following is not None else None,
             leaf=stored.leaf(self.served.pair, *pairs),
-            hosts=frozenset(keys.hosts),
+            hosts=frozenset(_with_visibility(keys.hosts)),
             stored=fingerprints(self.served.trusted),
             published={target.key(entry): entry.fingerprints for target in self.targets for entry in target.entries},
             served=self._replicas(pairs),
@@ -82,6 +83,10 @@ class Observation(Struct, frozen=True):
 
 def hosts(observation: Observation, namespace: str) -> tuple[str, ...]:
     """Return the names that servers are called by: as was said, as the configurations have it, or as we deploy them."""
+    return _with_visibility(_hosts(observation, namespace))
+
+
+def _hosts(observation: Observation, namespace: str) -> tuple[str, ...]:
     if observation.keys is not None and observation.keys.hosts:
         return observation.keys.hosts
     called = [entry for target in observation.targets for entry in target.entries if entry.host]
@@ -89,6 +94,12 @@ def hosts(observation: Observation, namespace: str) -> tuple[str, ...]:
     names = {f"{one.name}.{one.namespace}{end}" for one in services for end in (".svc", ".svc.cluster.local")}
     usual = f"{SERVICE}.{namespace}.svc"
     return tuple(sorted(names | {each.host for each in called})) or (usual, f"{usual}.cluster.local")
+
+
+def _with_visibility(called: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names with that of the visibility API's Service, which stands beside the webhooks' and serves the same certificate."""
+    beside = (each.replace(SERVICE, VISIBILITY, 1) for each in called if each.startswith(f"{SERVICE}."))
+    return tuple(dict.fromkeys((*called, *(each for each in beside if each.endswith(".svc")))))
 
 
 def trusted_before(observation: Observation) -> bytes:

@@ -50,6 +50,7 @@ _COMMANDS: Final = {
     ),
     "webhook": ("webhooks.__main__:webhook", "Run the admission server."),
     "scheduler": ("scheduler.__main__:scheduler", "Run the scheduler worker."),
+    "visibility": ("muster.cli.commands.visibility:visibility", "Run the API that tells tenants why they wait."),
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from muster.model import kinds
+from muster.whatif.admission import AdmissionForecast, AdmissionVerdict, PredictedStart
 from muster.whatif.cluster_view import ClusterObjects
 from muster.whatif.trials import Remedy
 from muster.whatif.why import Explanation
@@ -37,8 +38,8 @@ _CHANGES: Final[Mapping[str, frozenset[str]]] = {
 """By the kind of a change, those of its fields that name no object of others."""
 
 
-def why(answer: Explanation, namespace: str) -> Json:
-    """Return why a group of a namespace waits."""
+def why(answer: Explanation, namespace: str, *, tried: bool = True) -> Json:
+    """Return why a group of a namespace waits; with the changes that would let it start where these were ``tried``."""
     status, record = answer.group.status, answer.record
     told: Json = {"podGroup": answer.key.name, "phase": status.phase or "Pending", "running": status.running}
     if record is None:
@@ -60,8 +61,8 @@ def why(answer: Explanation, namespace: str) -> Json:
             }
             for each in answer.quotas
         ],
-        "changes": list(_changes(answer.changes)),
     }
+    told |= {"changes": list(_changes(answer.changes))} if tried else {}
     told |= {"podsWaiting": answer.grows} if answer.grows else {}
     told |= {"limit": _limit(record.limit)} if record.limit is not None else {}
     return told | ({"nodes": _nodes(record.nodes)} if record.nodes is not None else {})
@@ -128,6 +129,45 @@ def queues(state: ClusterObjects, plan: Plan, namespace: str) -> list[Json]:
         }
         for each in sorted(state.of(kinds.QUEUES), key=lambda queue: queue.name)
     ]
+
+
+def admitted(forecast: AdmissionForecast, namespace: str) -> Json:
+    """Return what would become of objects of a namespace. What is said of an object is said to whoever applies it."""
+    return {
+        "objects": [_verdict(each) for each in forecast.verdicts],
+        "starts": [_start(each, namespace) for each in forecast.starts],
+    }
+
+
+def _verdict(verdict: AdmissionVerdict) -> Json:
+    answer = verdict.answer
+    return {
+        "apiVersion": answer.manifest.api_version,
+        "kind": answer.manifest.kind,
+        "name": answer.manifest.name,
+        "outcome": verdict.outcome,
+        "code": answer.code,
+        "message": answer.note or str((answer.status or {}).get("message") or ""),
+        "warnings": list(answer.warnings),
+        "admittedAlone": verdict.alone,
+    }
+
+
+def _start(start: PredictedStart, namespace: str) -> Json:
+    after = [each.name for each in start.after if each.namespace == namespace]
+    evicts = [each for each in start.evicts if each.startswith(f"{namespace}/")]
+    return {
+        "podGroup": start.key.name,
+        "for": start.label,
+        "when": start.kind,
+        "pods": start.pods,
+        "podsSupposed": start.supposed,
+        "after": after,
+        "afterOthers": len(start.after) - len(after),
+        "evicts": evicts,
+        "evictsOthers": len(start.evicts) - len(evicts),
+        "changes": list(_changes(start.changes)),
+    }
 
 
 def _share(share: QueueShare | None) -> Json:

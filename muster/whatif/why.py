@@ -93,8 +93,8 @@ class Explanation(Struct, frozen=True):
         return told | {"changes": [each.data | {"text": each.text} for each in self.changes]}
 
 
-def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
-    """Find out why a group waits."""
+def ask(cluster: WhatIfCluster, key: GroupKey, *, trying: bool = True) -> Explanation:
+    """Find out why a group waits, and, where ``trying``, which changes would let it start: these take most of the time."""
     group = cluster.group(key)
     assert group is not None, "it was found just now"
     if cluster.job(key).next_holding is not None and key not in cluster.shortages:
@@ -104,7 +104,7 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
     if record is None:
         return Explanation(key, group, cluster.state.taken, title=cluster.title(key), failing=_failing(cluster, key))
     (per_resource, shortage), job = _quotas(cluster, key), cluster.job(key)
-    changes = tuple(remedies.changes(cluster, key, record, shortage))
+    changes = tuple(remedies.changes(cluster, key, record, shortage)) if trying else ()
     grows = plan.groups[key].phase is Phase.RUNNING
     return Explanation(
         key,
@@ -129,7 +129,7 @@ def ask(cluster: WhatIfCluster, key: GroupKey) -> Explanation:
         share=missing_actions.share(cluster.policy, record.queue, plan.queues.get(record.queue))
         if record.stage in _LACKS_ROOM
         else "",
-        tried="" if changes else remedies.tried(cluster, record),
+        tried="" if changes or not trying else remedies.tried(cluster, record),
         warnings=missing_pods.warnings(cluster, key),
         failing=_failing(cluster, key),
     )

@@ -22,7 +22,7 @@ from muster.kube.clock import SystemClock
 from muster.kube.transport import JSON_PATCH
 from muster.model import kinds
 
-HOSTS = ("muster-webhook.muster-system.svc",)
+HOSTS = ("muster-webhook.muster-system.svc", "muster-visibility.muster-system.svc")
 
 
 @pytest.fixture

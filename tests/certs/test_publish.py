@@ -35,7 +35,11 @@ async def test_init_makes_a_ca_a_certificate_and_the_bundles_and_does_so_once(se
     served, keys = await setting.served(), await setting.keys()
     assert keys.phase is RotationPhase.STEADY
     assert set(await setting.trusted()) == {served.trusted} == {keys.current.certificate}
-    assert bundle.describe(served.pair.parsed()).names == {"muster-webhook.muster-system.svc", "127.0.0.1"}
+    assert bundle.describe(served.pair.parsed()).names == {
+        "muster-webhook.muster-system.svc",
+        "muster-visibility.muster-system.svc",
+        "127.0.0.1",
+    }
     setting.fleet.take_up(served.pair)
     await check(setting)
     assert await setting.rotator().begin(CertificateSettings()) == ""

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import binaries
+import frontproxy
 import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -202,8 +203,24 @@ class ControlPlane:
             f"--audit-policy-file={d / 'audit.yaml'}",
             f"--audit-log-path={self.audit_log}",
             "--audit-log-mode=batch",
+            # What stands in for the front proxy of an aggregated API.
+            f"--requestheader-client-ca-file={d / 'requestheader-ca.crt'}",
+            "--requestheader-allowed-names=front-proxy-client",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={d / 'front-proxy-client.crt'}",
+            f"--proxy-client-key-file={d / 'front-proxy-client.key'}",
         )
         self._wait_ready("kube-apiserver", f"{self.url}/readyz")
+
+    def trust_proxy(self, authority: frontproxy.Authority) -> None:
+        """Have the API server, from its next start on, call aggregated APIs with a certificate of this authority."""
+        self.proxy_authority = authority
+        (self.directory / "requestheader-ca.crt").write_bytes(authority.certificate)
+        pair = authority.client("front-proxy-client")
+        (self.directory / "front-proxy-client.crt").write_bytes(pair[0])
+        (self.directory / "front-proxy-client.key").write_bytes(pair[1])
 
     def _write_files(self) -> None:
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -211,6 +228,7 @@ class ControlPlane:
             serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         )
         (self.directory / "sa.key").write_bytes(pem)
+        self.trust_proxy(frontproxy.Authority("requestheader-ca"))
         (self.directory / "tokens.csv").write_text(f'{self.token},admin,admin,"system:masters"\n')
         policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"]}
         policy |= {"rules": [_WRITES, {"level": "Metadata"}]}

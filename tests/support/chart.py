@@ -21,6 +21,7 @@ import binaries
 import pytest
 import yaml
 
+from certs import apiservice
 from muster.cli.installation import crds, permissions
 from muster.model import names
 from scheduler.configuration import config
@@ -156,6 +157,7 @@ def _roles() -> str:
     entries = sorted(each.name for each in (resources.files("deploy") / "rbac").iterdir())
     chosen = {
         "legacy.yaml": 'include "muster.legacyApis" .',
+        "visibility.yaml": ".Values.visibility.enabled",
         "metrics.yaml": 'and (include "muster.metrics" .) .Values.monitoring.tokenReview',
     }
     parts = [_texts("rbac", *(each for each in entries if each not in chosen))]
@@ -216,13 +218,25 @@ def _legacy_groups() -> str:
 def _uninstalling() -> list[dict[str, Any]]:
     """Return what `muster uninstall` needs a right to: to end its leaders, to delete what is Muster's, by name, and to let go of the rest."""
     owned: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for each in (*_configurations(), *permissions.roles(legacy_apis=True, metrics=True), *permissions.policies()):
+    for each in (
+        *_configurations(),
+        *permissions.roles(legacy_apis=True, metrics=True, visibility=True),
+        *permissions.policies(),
+    ):
         group = each["apiVersion"].rpartition("/")[0]
         owned[group, f"{each['kind'].lower()}s".replace("policys", "policies")].add(each["metadata"]["name"])
     rules = [
         {"apiGroups": [group], "resources": [resource], "resourceNames": sorted(found), "verbs": ["delete"]}
         for (group, resource), found in sorted(owned.items())
     ]
+    rules.append(
+        {
+            "apiGroups": ["apiregistration.k8s.io"],
+            "resources": ["apiservices"],
+            "resourceNames": [apiservice.NAME],
+            "verbs": ["delete"],
+        }
+    )
     leaders = ["muster-certs", "muster-scheduler"]
     rules += [
         {"apiGroups": [group], "resources": [resource], "resourceNames": leaders, "verbs": verbs}

@@ -39,6 +39,9 @@ _PROBES: Final = 8084
     show_default=True,
     help="Maintain the certificates, too; --no-certificates where another program issues them.",
 )
+@click.option(
+    "--visibility", is_flag=True, help="Register visibility.muster.sh for as long as `muster visibility` serves it."
+)
 @click.option("--lease-name", default="muster-certs", show_default=True, help="Name of the leader's Lease.")
 @probe_options(_PROBES)
 @click.option("--debug-state", is_flag=True, help="Serve the process's state at /debug/state, next to /metrics.")
@@ -60,6 +63,7 @@ def run(**options: Any) -> None:
 async def _run(options: dict[str, Any]) -> None:
     """Stand for election and keep certificates and paths, until SIGINT or SIGTERM."""
     from certs import guarded_metrics
+    from certs.apiservice import ApiServiceKeeper, Registration
     from certs.controller import CertificateController
     from certs.metrics import CertificateMetrics, PathMetrics
     from certs.path_controller import PathController
@@ -91,6 +95,9 @@ async def _run(options: dict[str, Any]) -> None:
                     if options["certificates"]:
                         parts.create_task(CertificateController(fenced, clock, target, metrics).run())
                     parts.create_task(PathController.of(fenced, clock, target, path_metrics).run())
+                    if options["visibility"]:
+                        registration = Registration(space, options["configuration"])
+                        parts.create_task(ApiServiceKeeper(fenced, registration).run())
             finally:
                 standing["leading"] = False
 

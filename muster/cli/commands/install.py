@@ -8,6 +8,7 @@ from typing import Any
 import click
 import yaml
 
+from certs import apiservice
 from muster.cli.connect import connected, runs
 from muster.cli.installation import cleanup, crds, namespaces, permissions, preflight, webhook_configurations
 from muster.cli.options import cluster_options, examples, schedulers_option
@@ -102,10 +103,15 @@ async def uninstall_command(namespace: str, *, with_crds: bool, kubeconfig: str 
     async with connected(kubeconfig, context) as client:
         await webhook_configurations.remove(client)
         click.echo("webhook configurations removed")
+        # Without a bundle nobody registers it again; but who was about to may still do so.
+        await apiservice.remove(client)
         await cleanup.stop_leaders(client, namespace)
+        await apiservice.remove(client)
         # Before anything is released: a worker that still runs must not take it again.
         await permissions.remove(
-            client, [*permissions.roles(legacy_apis=True, metrics=True), *permissions.policies()], namespace
+            client,
+            [*permissions.roles(legacy_apis=True, metrics=True, visibility=True), *permissions.policies()],
+            namespace,
         )
         click.echo("accounts, roles and policies removed")
         await cleanup.remove_leases(client, namespace)

@@ -19,6 +19,7 @@ Manifest = dict[str, Any]
 
 _LEGACY: Final = "legacy.yaml"
 _METRICS: Final = "metrics.yaml"
+_VISIBILITY: Final = "visibility.yaml"
 _WRITERS: Final = "writers"
 _SCHEDULERS: Final = "schedulers"
 _KINDS: Final[dict[str, Kind[Any]]] = {
@@ -35,12 +36,13 @@ _KINDS: Final[dict[str, Kind[Any]]] = {
 }
 
 
-def roles(*, legacy_apis: bool, metrics: bool = False) -> list[Manifest]:
+def roles(*, legacy_apis: bool, metrics: bool = False, visibility: bool = False) -> list[Manifest]:
     """Return the service accounts, roles and bindings.
 
-    ``legacy_apis``: also those for kube-batch's two groups; ``metrics``: also those for reviewing the tokens of who reads metrics.
+    ``legacy_apis``: also those for kube-batch's two groups; ``metrics``: also those for reviewing the tokens of who reads metrics;
+    ``visibility``: also those of the visibility API.
     """
-    wanted = {_LEGACY: legacy_apis, _METRICS: metrics}
+    wanted = {_LEGACY: legacy_apis, _METRICS: metrics, _VISIBILITY: visibility}
     return _read("rbac", without=[name for name, given in wanted.items() if not given])
 
 
@@ -99,6 +101,8 @@ async def remove(client: Client, manifests: Iterable[Manifest], namespace: str =
     for manifest in sorted(backwards, key=lambda each: "aggregationRule" not in each):
         meta = manifest["metadata"]
         try:
-            await client.delete(_KINDS[manifest["kind"]], meta["name"], namespace if "namespace" in meta else "")
+            own = meta.get("namespace", "")
+            space = namespace if own == names.SYSTEM_NAMESPACE else own
+            await client.delete(_KINDS[manifest["kind"]], meta["name"], space)
         except errors.NotFoundError:
             continue

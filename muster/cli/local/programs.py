@@ -36,11 +36,14 @@ from muster.kube.clock import Clock, SystemClock
 from muster.kube.fence import Fence
 from muster.kube.http import HttpTransport
 from muster.kube.lease import LeaderElector
-from muster.kube.transport import Request, Transport
+from muster.kube.transport import Request, Response, Transport
 from muster.model import kinds, names
 from muster.sandbox.compose import Sandbox
-from muster.sandbox.core.users import ADMIN
+from muster.sandbox.core.users import ADMIN, User
 from muster.sandbox.http import HttpFront, HttpWebhookCaller, kubeconfig
+from muster.visibility.api import GROUP, resources
+from muster.visibility.program import VisibilityOptions, answering
+from muster.visibility.requestheader import Caller
 from scheduler.configuration.reload import LivePolicy
 from scheduler.engine.policy import Policy
 from scheduler.leader.worker import Worker
@@ -116,8 +119,23 @@ async def embedded(
         trouble = await stack.enter_async_context(
             _muster(inside, inside, ca, folder / "webhook", clock, replace(wishes, waits=_HERE))
         )
+        await _visible(stack, sandbox, clock, wishes)
         stack.enter_context(kubeconfig_file.written(file, kubeconfig(url, token, ca.certificate)))
         yield trouble
+
+
+async def _visible(stack: contextlib.AsyncExitStack, sandbox: Sandbox, clock: Clock, wishes: LocalOptions) -> None:
+    """Serve the visibility API, in this process, of whose users everybody may ask everything."""
+    options = VisibilityOptions(
+        Path(), wishes.policy, wishes.schedulers, crds.manifests(legacy_apis=wishes.legacy_apis), wishes.config,
+        legacy_apis=wishes.legacy_apis,
+    )  # fmt: skip
+    api = await stack.enter_async_context(answering(Client(sandbox.transport()), clock, options))
+
+    async def handle(request: Request, user: User) -> Response:
+        return await api.handle(request, Caller(user.name, user.uid, user.groups, user.extra))
+
+    sandbox.server.aggregate(GROUP, resources(), handle)
 
 
 @contextlib.asynccontextmanager

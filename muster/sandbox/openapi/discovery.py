@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -33,14 +33,17 @@ _VERSION: Final = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 _STAGES: Final = {"alpha": 0, "beta": 1, None: 2}
 
 
-def answer(path: str, accept: str, registry: Registry) -> Response | None:
-    """Answer a discovery request for ``path``; None when it is none or names a group or version that isn't served."""
+def answer(path: str, accept: str, registry: Registry, aggregated: Sequence[dict[str, Any]] = ()) -> Response | None:
+    """Answer a discovery request for ``path``; None when it is none or names a group or version that isn't served.
+
+    ``aggregated`` are the APIResourceLists of groups that other programs serve, which answer for them.
+    """
     parts = path.strip("/").split("/")
     match parts:
         case ["api"]:
             return _root(accept, core=True, registry=registry)
         case ["apis"]:
-            return _root(accept, core=False, registry=registry)
+            return _root(accept, core=False, registry=registry, aggregated=aggregated)
         case ["api", version]:
             return _json(_resource_list("", version, registry))
         case ["apis", group]:
@@ -60,15 +63,17 @@ def version_order(version: str) -> tuple[int, int, int]:
     return (_STAGES[stage], int(major), int(minor or 0))
 
 
-def _root(accept: str, *, core: bool, registry: Registry) -> Response:
+def _root(accept: str, *, core: bool, registry: Registry, aggregated: Sequence[dict[str, Any]] = ()) -> Response:
     if _wants_aggregated(accept):
         body = _aggregated([group for group in _groups(registry) if (group == "") is core], registry)
+        body["items"] += map(_aggregated_of_list, aggregated)
         return Response(200, msgspec.json.encode(body), {"content-type": AGGREGATED, "vary": "Accept"})
     if core:
         versions = _versions("", registry)
         body = {"kind": "APIVersions", "versions": versions, "serverAddressByClientCIDRs": []}
     else:
         groups = [_api_group(group, _versions(group, registry)) for group in _groups(registry) if group]
+        groups += [_api_group(group, [version]) for group, version in map(_group_version, aggregated)]
         body = {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
     return Response(200, msgspec.json.encode(body), {"content-type": transport.JSON, "vary": "Accept"})
 
@@ -124,6 +129,31 @@ def _aggregated(groups: Iterable[str], registry: Registry) -> dict[str, Any]:
         for group in groups
     ]
     return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+
+
+def _group_version(listed: dict[str, Any]) -> tuple[str, str]:
+    group, _, version = listed["groupVersion"].partition("/")
+    return group, version
+
+
+def _aggregated_of_list(listed: dict[str, Any]) -> dict[str, Any]:
+    """Return the aggregated form of a group's APIResourceList; of a subresource alone, its resource has no verbs and no kind."""
+    group, version = _group_version(listed)
+    found: dict[str, dict[str, Any]] = {}
+    for each in listed["resources"]:
+        name, _, part = each["name"].partition("/")
+        scope = "Namespaced" if each["namespaced"] else "Cluster"
+        kind = {"group": group, "version": version, "kind": each["kind"]}
+        resource = found.setdefault(
+            name, {"resource": name, "responseKind": {}, "scope": scope, "singularResource": "", "verbs": []}
+        )
+        if part:
+            told = {"subresource": part, "responseKind": kind, "verbs": each["verbs"]}
+            resource.setdefault("subresources", []).append(told)
+        else:
+            resource |= {"responseKind": kind, "verbs": each["verbs"]}
+    versions = [{"version": version, "resources": list(found.values()), "freshness": "Current"}]
+    return {"metadata": {"name": group}, "versions": versions}
 
 
 def _aggregated_resource(resource: Resource) -> dict[str, Any]:

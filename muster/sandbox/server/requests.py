@@ -6,6 +6,7 @@ Reading a request takes these steps: path to target, body to object, verb to ans
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from muster.kube.clock import Clock
@@ -42,6 +43,8 @@ VERSION: Final[Json] = {
     "compiler": "",
     "platform": "",
 }
+Handler = Callable[[Request, User], Awaitable[Response]]
+"""Answers the requests to a group that another program serves."""
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 
 
@@ -73,6 +76,13 @@ class ApiServer:
         self.writes = Writes(self.store, clock, self.registry, Ownership(clock.now), NoWebhooks(self._completer))
         self._definitions = Definitions(self.store, self.registry, clock)
         self._watchers = Watchers(self.store, clock)
+        self._aggregated: dict[str, Handler] = {}
+        self._documents: list[Json] = []
+
+    def aggregate(self, group: str, resources: Json, handler: Handler) -> None:
+        """Have another program of this process answer for a group, discovery documents too; ``resources`` is its APIResourceList."""
+        self._aggregated[group] = handler
+        self._documents.append(resources)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -82,6 +92,8 @@ class ApiServer:
         ``agent`` is the client's User-Agent: it names the field manager of who doesn't name one.
         """
         warnings: list[str] = []
+        if self._aggregated and (handler := self._aggregated.get(_group_of(request.path))) is not None:
+            return await handler(request, user)
         try:
             target = paths.parse(request.path, self.registry)
             if target is None:
@@ -138,7 +150,7 @@ class ApiServer:
         if path.startswith("/openapi/"):
             answer = openapi.answer(path, self.registry)
         else:
-            answer = discovery.answer(path, request.accept, self.registry)
+            answer = discovery.answer(path, request.accept, self.registry, self._documents)
         if answer is None:
             raise no_such_path()
         return answer
@@ -212,6 +224,11 @@ class ApiServer:
         options = {"kind": kind, "apiVersion": "meta.k8s.io/v1"} | ({"dryRun": ["All"]} if dry_run else {})
         # Controllers manage fields under the last part of their user's name.
         return RequestInfo(target, user, user.name.rpartition(":")[2], dry_run=dry_run, options=options)
+
+
+def _group_of(path: str) -> str:
+    parts = path.split("/", 3)
+    return parts[2] if len(parts) > 2 and parts[1] == "apis" else ""
 
 
 def _is_list(path: str) -> bool:

@@ -1,0 +1,138 @@
+"""The questions that tenants ask, each a function of the cluster that is asked; and the objects that they would like admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from muster.model.manifests import Manifest
+from muster.sandbox import virtual_time
+from muster.visibility.questions import Asked
+from muster.whatif import targets, tenants
+from muster.whatif.admission import find_out
+from muster.whatif.cluster_view import PODGROUPS
+from muster.whatif.dry_run import path_of
+from muster.whatif.why import ask
+from scheduler.model.snapshot import GroupKey
+
+OBJECTS: Final = 100
+"""Objects that are tried at once."""
+
+Json = dict[str, Any]
+
+
+class RefusedObjectsError(ValueError):
+    """Objects that can't be tried for a tenant. The text says which, and why."""
+
+
+class WantedObjects(Struct, frozen=True):
+    """Objects of a namespace that would be applied, and those of them that exist."""
+
+    namespace: str
+    manifests: tuple[Manifest, ...]
+    existing: tuple[Json, ...] = ()
+
+
+class _AdmissionSpec(Struct, frozen=True):
+    objects: tuple[Json, ...] = ()
+    existing: tuple[Json, ...] = ()
+
+
+class _AdmissionBody(Struct, frozen=True):
+    spec: _AdmissionSpec = _AdmissionSpec()
+
+
+def why(namespace: str, name: str, *, trying: bool) -> Callable[[Asked], Json | None]:
+    """Ask why what is called ``name`` (or kind/name) waits; the answer is None where there is no such thing."""
+
+    def answer(asked: Asked) -> Json | None:
+        target = targets.find(asked.state, namespace, name, asked.schedulers)
+        if target is None:
+            return None
+        if target.key is None or target.key.namespace != namespace:
+            return {"podGroup": "", "message": target.remark}
+        found = ask(asked.cluster, target.key, trying=trying)
+        return tenants.why(found, namespace, tried=trying)
+
+    return answer
+
+
+def position(namespace: str, name: str) -> Callable[[Asked], Json | None]:
+    """Ask where a group stands in the line of its queue; None where there is no such group, or it doesn't wait."""
+
+    def answer(asked: Asked) -> Json | None:
+        kind = next((each for each in PODGROUPS if asked.state.find(each, name, namespace) is not None), None)
+        return tenants.position(asked.plan(), GroupKey(kind.group, namespace, name)) if kind is not None else None
+
+    return answer
+
+
+def queues(asked: Asked) -> list[Json]:
+    """Ask for the queues: their use and shares, and how many wait."""
+    return tenants.queues(asked.state, asked.plan(), "")
+
+
+def admission(wanted: WantedObjects, definitions: Sequence[Mapping[str, Any]]) -> Callable[[Asked], Json]:
+    """Ask whether objects would be admitted, and when what starts would start; in virtual time, so nobody waits."""
+
+    def answer(asked: Asked) -> Json:
+        forecast = virtual_time.run(
+            find_out(
+                asked.state,
+                wanted.manifests,
+                wanted.existing,
+                asked.policy,
+                asked.schedulers,
+                [dict(each) for each in definitions],
+            )
+        )
+        return tenants.admitted(forecast, wanted.namespace)
+
+    return answer
+
+
+def read_objects(body: bytes, namespace: str) -> WantedObjects:
+    """Read the body of an Admission.
+
+    Raises:
+        RefusedObjectsError: it is none, or holds objects of another namespace or of none, or too many.
+    """
+    try:
+        spec = msgspec.json.decode(body, type=_AdmissionBody).spec
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise RefusedObjectsError(f"the body is no Admission: {error}") from error
+    if not spec.objects:
+        raise RefusedObjectsError("spec.objects names no object")
+    if len(spec.objects) > OBJECTS:
+        raise RefusedObjectsError(f"spec.objects: at most {OBJECTS} objects at once, these are {len(spec.objects)}")
+    manifests = tuple(_manifest(each, number, namespace) for number, each in enumerate(spec.objects))
+    applied = {_of(each.body) for each in manifests}
+    return WantedObjects(namespace, manifests, tuple(each for each in spec.existing if _of(each) in applied))
+
+
+def _manifest(body: Json, number: int, namespace: str) -> Manifest:
+    place, meta = f"spec.objects[{number}]", body.get("metadata")
+    if (
+        not isinstance(meta, dict)
+        or not isinstance(body.get("kind"), str)
+        or not isinstance(body.get("apiVersion"), str)
+    ):
+        raise RefusedObjectsError(f"{place} is no object: it needs apiVersion, kind and metadata")
+    if not (meta.get("name") or meta.get("generateName")):
+        raise RefusedObjectsError(f"{place} has no metadata.name")
+    if meta.get("namespace", namespace) != namespace:
+        raise RefusedObjectsError(f"{place} is of another namespace than {namespace}, which is asked about")
+    manifest = Manifest({**body, "metadata": {**meta, "namespace": namespace}}, place, namespace)
+    path = path_of(manifest)
+    if path and f"/namespaces/{namespace}/" not in path:
+        raise RefusedObjectsError(f"{place}: {manifest.kind} is of no namespace, so it is not asked for in one")
+    return manifest
+
+
+def _of(body: Mapping[str, Any]) -> tuple[Any, ...]:
+    meta = body.get("metadata")
+    about = meta if isinstance(meta, dict) else {}
+    return body.get("apiVersion"), body.get("kind"), about.get("name"), about.get("namespace")

@@ -1,0 +1,170 @@
+"""The visibility API behind a real API server's aggregation: what tenants are answered, and that it holds nothing up.
+
+In the sandbox, which has no aggregation and no RBAC, the group is dispatched in process: tests/story asks it there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from controlplane import ControlPlane
+from plane import PATIENCE, Plane, running
+
+from certs import apiservice
+from certs.apiservice import ApiServiceKeeper, Registration
+from certs.bundle import KeyPair
+from muster.cli.installation import permissions
+from muster.kube import errors
+from muster.kube.auth import Endpoint
+from muster.kube.client import Client
+from muster.kube.http import HttpTransport
+from muster.kube.transport import Request
+from muster.model import kinds
+from muster.visibility.api import ROOT
+from muster.visibility.server import VisibilityServer
+
+pytestmark = pytest.mark.only("kubernetes", reason="the sandbox has neither aggregation nor RBAC")
+
+SERVICES = "/api/v1/namespaces/{}/services"
+
+
+class Visible:
+    """The API, registered by its keeper at a Service that leads to loopback."""
+
+    def __init__(self, plane: Plane, real: ControlPlane, space: str) -> None:
+        self.plane = plane
+        self.real = real
+        self.space = space
+        self.stack = contextlib.AsyncExitStack()
+
+    async def tenant(self, namespace: str, role: str = "edit") -> Client:
+        """Return a client of somebody who has a role in a namespace, and nothing else."""
+        admin, name = self.plane.client, "tenant"
+        await admin.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": name}}, namespace)
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+        body = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
+        await admin.create(kinds.ROLEBINDINGS, body, namespace)
+        path = kinds.SERVICEACCOUNTS.path(namespace, name, "token")
+        answer = await admin.send(Request("POST", path, {}, b'{"spec":{}}'))
+        token = json.loads(answer.body)["status"]["token"]
+        endpoint = Endpoint.with_token(self.real.url, self.real.ca_file.read_text(), token)
+        return Client(await self.stack.enter_async_context(HttpTransport(endpoint)))
+
+
+async def until_answered(client: Client, path: str, within: float = PATIENCE) -> Any:
+    """Return the answer to a question once there is one: roles are collected by a controller, and caches fill."""
+    async with asyncio.timeout(within):
+        while True:
+            try:
+                return json.loads((await client.send(Request("GET", path))).body)
+            except (errors.NotFoundError, errors.ForbiddenError, errors.ServerError, errors.TooManyRequestsError):
+                await asyncio.sleep(0.1)
+
+
+def why(namespace: str, name: str) -> str:
+    return f"{ROOT}/namespaces/{namespace}/podgroups/{name}/why"
+
+
+def group(name: str, cpu: str = "1000") -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"minMember": 1, "queue": "default", "minResources": {"cpu": cpu}}}
+
+
+@pytest.fixture
+async def visible(
+    plane: Plane, real_control_plane: ControlPlane, serve: Callable[..., Any], ca: KeyPair
+) -> AsyncIterator[tuple[Visible, VisibilityServer]]:
+    space = await plane.namespace()
+    admin = plane.client
+    made = Visible(plane, real_control_plane, space)
+    roles = [
+        each
+        for each in permissions.roles(legacy_apis=False, visibility=True)
+        if each["kind"] == "ClusterRole"
+        and each["metadata"]["name"] in {"muster-visibility-view", "muster-visibility-edit"}
+    ]
+    await permissions.apply(admin, roles)
+    # What the keeper takes the bundle from; it is called for nothing.
+    hook = {
+        "name": "bundle.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/x", "caBundle": base64.b64encode(ca.certificate).decode()},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "rules": [],
+    }
+    name = plane.unique("bundle")
+    await plane.create(kinds.VALIDATING, {"metadata": {"name": name}, "webhooks": [hook]})
+    async with made.stack:
+        server = await made.stack.enter_async_context(serve(admin, f"{apiservice.SERVICE}.{space}.svc"))
+        service = {
+            "metadata": {"name": apiservice.SERVICE},
+            "spec": {"type": "ExternalName", "externalName": "localhost"},
+        }
+        await admin.send(Request("POST", SERVICES.format(space), {}, json.dumps(service).encode()))
+        registration = Registration(space, name, port=server.port, probes=(f"127.0.0.1:{server.port}",))
+        async with running(ApiServiceKeeper(admin, registration).run()):
+            await until_answered(admin, ROOT)
+            yield made, server
+        await apiservice.remove(admin)
+    await permissions.remove(admin, roles)
+
+
+async def test_a_tenant_asks_why_where_and_whether_and_sees_their_own_namespace_only(visible):
+    made, _ = visible
+    plane, mine, rivals = made.plane, await made.plane.namespace(), await made.plane.namespace()
+    await plane.create(kinds.QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
+    await plane.client.create(kinds.PODGROUPS, group("zebra"), rivals)
+    await asyncio.sleep(1.1)  # Creation times have whole seconds, and the earlier one is ahead.
+    await plane.client.create(kinds.PODGROUPS, group("train"), mine)
+    tenant = await made.tenant(mine)
+    told = (await until_answered(tenant, why(mine, "train")))["status"]
+    assert (told["queue"], told["position"], told["ahead"]) == ("default", 2, [])
+    assert "zebra" not in json.dumps(told)
+    place = (await until_answered(tenant, why(mine, "train").replace("/why", "/position")))["status"]
+    assert place == {"podGroup": "train", "queue": "default", "position": 2, "waiting": 2}
+    for path in (why(rivals, "zebra"), f"{ROOT}/queues", f"{ROOT}/queues/default"):
+        with pytest.raises(errors.ForbiddenError, match="cannot"):
+            await tenant.send(Request("GET", path))
+    objects = [{"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", **group("more")}]
+    wanted = json.dumps({"spec": {"objects": objects}}).encode()
+    answer = await tenant.send(Request("POST", f"{ROOT}/namespaces/{mine}/admissions", {}, wanted))
+    (verdict,) = json.loads(answer.body)["status"]["objects"]
+    assert (verdict["name"], verdict["outcome"]) == ("more", "admitted")
+    with pytest.raises(errors.ForbiddenError):
+        await tenant.send(Request("POST", f"{ROOT}/namespaces/{rivals}/admissions", {}, wanted))
+    viewer = await made.tenant(rivals, "view")
+    assert (await until_answered(viewer, why(rivals, "zebra")))["status"]["position"] == 1
+    with pytest.raises(errors.ForbiddenError):
+        await viewer.send(Request("POST", f"{ROOT}/namespaces/{rivals}/admissions", {}, wanted))
+
+
+async def test_no_name_of_kubectl_means_something_else(visible):
+    made, _ = visible
+    answer = await made.plane.client.send(Request("GET", "/apis"))
+    groups = [each["name"] for each in json.loads(answer.body)["groups"]]
+    assert groups.index("scheduling.volcano.sh") < groups.index("visibility.muster.sh")
+    listed = json.loads((await made.plane.client.send(Request("GET", ROOT))).body)["resources"]
+    assert not [each for each in listed if "shortNames" in each or "categories" in each]
+
+
+async def test_with_all_replicas_gone_and_after_uninstall_a_namespace_is_deleted_within_ten_seconds(visible):
+    made, server = visible
+    plane = made.plane
+    spaces = [await plane.namespace() for _ in range(2)]
+    await server.stop()
+    await _is_deleted(plane, spaces[0])
+    with pytest.raises(errors.NotFoundError):
+        await plane.client.send(Request("GET", f"/apis/apiregistration.k8s.io/v1/apiservices/{apiservice.NAME}"))
+    await apiservice.remove(plane.client)
+    await _is_deleted(plane, spaces[1])
+
+
+async def _is_deleted(plane: Plane, namespace: str) -> None:
+    await plane.client.delete(kinds.NAMESPACES, namespace)
+    await plane.until(kinds.NAMESPACES, namespace, holds=lambda found: found is None, within=10)
