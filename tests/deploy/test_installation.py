@@ -408,7 +408,7 @@ async def test_taken_away_it_leaves_workloads_running_and_holds_nothing(cluster,
     runs = await admin.create(kinds.PODS, pod("runs", "default-scheduler"), TENANT)
     kept = await admin.create(kinds.PODGROUPS, group("kept", "research"), TENANT)
     said = await asyncio.to_thread(cluster.reach, "uninstalled")
-    assert "research" in said["kubectl get podgroups,queues --all-namespaces"]
+    assert "research" in said["kubectl get pg,queues --all-namespaces"]
     job = await admin.get(kinds.JOBS, held.name, TENANT)
     assert (job.spec.suspend, job.metadata.annotation(names.SUSPENDED)) == (False, "")
     assert (await admin.get(kinds.PODS, runs.name, TENANT)).metadata.uid == runs.metadata.uid

@@ -25,6 +25,8 @@ PAGES = sorted(
 )
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+# Bare names of groups, which built-in groups of Kubernetes come before; a subcommand of `kubectl muster` is none.
+BARE_GROUP = re.compile(r"kubectl (?!muster\b)[^\n`|;&]*?(?<![\w./-])podgroups?(?![\w.-])")
 COMMAND = re.compile(r"(?:^|[\s`$])((?:kubectl )?muster (?:[a-z][a-z-]*)(?![a-z-]*/)[^\n`|&;]*)")
 
 
@@ -126,6 +128,26 @@ PLAYED = {
 
 def test_every_page_with_commands_is_played_by_a_test() -> None:
     assert {title(page) for page in PAGES if "```console" in page.read_text()} == PLAYED
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "muster/cli/demo/story.py"], ids=title)
+def test_a_command_names_groups_by_their_short_or_full_name(page: Path) -> None:
+    assert BARE_GROUP.findall(page.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "bare"),
+    [
+        ("kubectl get podgroups -A", True),
+        ("kubectl get jobs,podgroups", True),
+        ("kubectl wait podgroup/g --for=delete", True),
+        ("kubectl get pg -A", False),
+        ("kubectl delete podgroups.scheduling.volcano.sh --all", False),
+        ("kubectl muster podgroup why g", False),
+    ],
+)
+def test_a_bare_name_of_groups_is_found(command: str, *, bare: bool) -> None:
+    assert bool(BARE_GROUP.search(command)) is bare
 
 
 def diagrams() -> list[tuple[str, str]]:

@@ -77,7 +77,7 @@ def test_all_ranks_of_a_gang_meet_and_compute(nodes, clean):
     nodes.kubectl("wait", "job/meet", "--for=condition=Complete", "--timeout=300s")
     said = nodes.kubectl("logs", "--selector=batch.kubernetes.io/job-name=meet", "--tail=-1").split("\n")
     assert [each for each in said if each] == [f"sum {sum(rank**2 for rank in range(RANKS))}"] * RANKS
-    nodes.kubectl("wait", "podgroup", "--all", "--for=jsonpath={.status.phase}=Completed", "--timeout=300s")
+    nodes.kubectl("wait", "pg", "--all", "--for=jsonpath={.status.phase}=Completed", "--timeout=300s")
 
 
 def test_a_gang_of_which_one_fails_is_a_failed_job(nodes, clean):

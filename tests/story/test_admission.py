@@ -74,7 +74,7 @@ def test_a_refusal_names_the_field_and_the_remedy_and_nothing_is_stored(run: Run
         'Error from server (Forbidden): error when creating "STDIN": admission webhook'
         ' "podgroupminresources.muster.sh" denied the request: queue "nope" (spec.queue) does not exist: '
     )
-    assert "NotFound" in run("get", "podgroup", "gang", fails=True)
+    assert "NotFound" in run("get", "pg", "gang", fails=True)
 
 
 def test_the_second_group_is_told_what_the_first_one_holds(run: Run, queue: str):
@@ -170,7 +170,7 @@ def test_of_a_job_of_a_thousand_pods_that_can_not_run_the_api_server_sees_none(r
     large = JOB.replace("spec:\n", "spec:\n  parallelism: 1000\n  completions: 1000\n", 1)
     assert "job.batch/train created" in run("apply", "-f", "-", stdin=large)
     run("wait", "job/train", "--for=condition=Suspended", "--timeout=60s")
-    group = "podgroup/podgroup-" + run("get", "job", "train", "-o", "jsonpath={.metadata.uid}")
+    group = "pg/podgroup-" + run("get", "job", "train", "-o", "jsonpath={.metadata.uid}")
     for what in ("create", "condition=Unschedulable"):
         run("wait", group, f"--for={what}", "--timeout=60s")
     assert run("get", "pods").strip().startswith("No resources found")

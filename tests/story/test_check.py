@@ -24,7 +24,7 @@ def test_all_is_well_and_nothing_is_left(up):
     assert [line[:8].rstrip() for line in lines] == ["ok"] * len(CHECKS)
     assert [line[8:].partition(":")[0] for line in lines] == CHECKS
     assert "scheduler: muster-up leads" in done.stdout
-    assert "muster-check" not in kubectl(up.kubeconfig, "get", "podgroups", "-A").stdout
+    assert "muster-check" not in kubectl(up.kubeconfig, "get", "pg", "-A").stdout
 
 
 def test_the_versions_of_all_three(up):

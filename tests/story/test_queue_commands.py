@@ -137,11 +137,11 @@ def test_a_queue_with_groups_is_deleted_only_when_that_is_confirmed(run, up):
     )
     told = said(run("queue", "delete", "full", "--dry-run"))
     assert told == "queue full is being deleted, with 1 PodGroup and their Jobs (dry run)\n"
-    assert kubectl(up.kubeconfig, "get", "podgroups", "inside").returncode == 0
+    assert kubectl(up.kubeconfig, "get", "pg", "inside").returncode == 0
     assert said(run("queue", "delete", "full", "--yes")).startswith("queue full is being deleted, with 1 PodGroup")
     gone = kubectl(up.kubeconfig, "wait", "--for=delete", "queues.scheduling.volcano.sh/full", "--timeout=60s")
     assert gone.returncode == 0, gone.stdout
-    assert kubectl(up.kubeconfig, "get", "podgroups", "inside").returncode == 1
+    assert kubectl(up.kubeconfig, "get", "pg", "inside").returncode == 1
 
 
 def test_what_is_set_changes_and_the_rest_stays(run):
@@ -250,7 +250,7 @@ def test_a_group_is_moved_to_another_queue_with_the_job_that_it_was_made_for(run
     moved = said(run("podgroup", "move", group, "--to", "there", "-n", "default", program="main"))
     assert moved == f"podgroup {group} is in queue there\n"
     assert listed(run, "moves")[3] == "there"
-    shown = kubectl(up.kubeconfig, "get", "podgroups", group, "-o", "jsonpath={.spec.queue}").stdout
+    shown = kubectl(up.kubeconfig, "get", "pg", group, "-o", "jsonpath={.spec.queue}").stdout
     assert shown == "there"
     assert kubectl(up.kubeconfig, "delete", "job", "moves").returncode == 0
     said(run("queue", "delete", "there", "--yes"))
@@ -263,4 +263,4 @@ def test_a_group_without_jobs_can_not_be_suspended(run, up):
     assert result.stderr == (
         "Error: podgroup alone has no Job: only Jobs can be suspended; scale other workloads to 0 instead\n"
     )
-    assert kubectl(up.kubeconfig, "delete", "podgroup", "alone").returncode == 0
+    assert kubectl(up.kubeconfig, "delete", "pg", "alone").returncode == 0

@@ -155,7 +155,7 @@ def test_beside_a_cluster_a_crash_leaves_the_webhooks_and_a_new_start_recovers(r
     with muster_up("--kubeconfig", str(config), kubeconfig=config):
         created = kubectl(config, "create", "-f", "-", stdin=GROUP % ("recovered", "default"))
         assert created.returncode == 0, created.stdout
-        assert kubectl(config, "delete", "podgroup", "recovered").returncode == 0
+        assert kubectl(config, "delete", "pg", "recovered").returncode == 0
 
 
 def test_beside_a_cluster_that_another_serves_it_refuses_and_leaves_the_other_s_webhooks(real_control_plane):

@@ -182,7 +182,7 @@ STORY: Final = (
                 "kubectl apply -f second.yaml",
                 refused("denied the request", "10 cpu", "6 reserved|6 cpu reserved", "6 cpu"),
             ),
-            StoryCommand("kubectl delete podgroup first -n team", succeeds('"first" deleted')),
+            StoryCommand("kubectl delete pg first -n team", succeeds('"first" deleted')),
             StoryCommand("kubectl apply -f second.yaml", succeeds("podgroup.*/second created")),
             StoryCommand("kubectl delete namespace team", succeeds('"team" deleted')),
         ),

@@ -70,10 +70,10 @@ def test_groups_and_queues_print_their_columns(group: Kubectl) -> None:
 
 
 def test_groups_are_described_and_explained(group: Kubectl) -> None:
-    described = group("describe", "podgroup", "g").out
+    described = group("describe", "pg", "g").out
     assert "Min Member:  3" in described
     assert "Memory:" in described
-    assert "How many pods have to run together" in group("explain", "podgroup.spec.minMember").out
+    assert "How many pods have to run together" in group("explain", "pg.spec.minMember").out
     assert "weight\t<integer>" in group("explain", "queue.spec").out
 
 
