@@ -207,8 +207,11 @@ class WorkQueue(Generic[K]):
         except errors.FenceLostError:
             self._leave()
         except self._retries.errors as error:
+            # That another writer came first once is what versions are for, and no trouble.
+            usual = type(error) is errors.ConflictError and key not in self._failing
             pause = self._pause(key, error.retry_after if isinstance(error, errors.ApiError) else None)
-            log.log(self._retries.level, "%s %s is tried again in %.1f s: %s", self._what, _short(key), pause, error)
+            level = min(self._retries.level, logging.INFO) if usual else self._retries.level
+            log.log(level, "%s %s is tried again in %.1f s: %s", self._what, _short(key), pause, error)
         except Exception:
             if not self._retries.isolates:
                 raise

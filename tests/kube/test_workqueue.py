@@ -210,3 +210,25 @@ def test_a_key_that_fails_in_a_way_that_nobody_foresaw_holds_up_nobody_and_is_lo
     virtual_time.run(main())
     assert [key for _, key in began] == ["bad", "good", "fine", "bad", "bad", "bad"]
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_that_another_writer_came_first_is_a_warning_only_when_it_happens_again(caplog):
+    caplog.set_level(logging.INFO)
+    left = [errors.ConflictError(409, "Conflict", "modified"), errors.ConflictError(409, "Conflict", "modified")]
+    left.append(errors.AlreadyExistsError(409, "AlreadyExists", "taken"))
+
+    async def main() -> None:
+        async def handle(_: str) -> None:
+            if left:
+                raise left.pop(0)
+
+        work = WorkQueue("a thing", handle, at_once=1)
+        async with running(work):
+            work.add("a")
+            await asyncio.sleep(60)
+            left.append(errors.AlreadyExistsError(409, "AlreadyExists", "taken"))
+            work.add("a")
+            await asyncio.sleep(60)
+
+    virtual_time.run(main())
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING", "WARNING", "WARNING"]
