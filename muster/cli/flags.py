@@ -32,7 +32,8 @@ class ClusterCommand(click.Command):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return its options, with ``--namespace``."""
         own = super().get_params(ctx)
-        if any("--namespace" in each.opts for each in own):
+        # Where -n means something else, as vcctl's name of a queue, it goes on meaning that.
+        if any({"-n", "--namespace"} & {*each.opts} for each in own):
             return own
         return [*own, *_params(_global_flag("-n", "--namespace"))]
 

@@ -47,7 +47,7 @@ def said(cluster: Any, ask: Callable[..., Any], podgroup: Any, job: Any, n: int)
     yield "a misspelt key", ask(hints.validate, job(annotations={"scheduling.k8s.io/group-min-members": str(n)}))
     template = job(annotations={})["spec"]["template"]
     template["spec"]["restartPolicy"] = "Always"
-    metadata = {"name": "web", "namespace": "dev", "annotations": {MEMBER: str(n + 1)}}
+    metadata = {"name": "web", "namespace": "dev", "uid": "uid-web", "annotations": {MEMBER: str(n + 1)}}
     scaled = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata}
     yield (
         "a Deployment that is too small",
