@@ -78,7 +78,7 @@ async def test_the_namespace_counts_wherever_it_stands(installed):
             assert await muster(*words) == (0, "podgroup.scheduling.volcano.sh/train\n"), words
     assert (await muster("-n", "other", "pg", "list", "-n", "team", "-o", "name"))[1].endswith("/train\n")
     # As for kubectl, it says nothing of what is in no namespace.
-    for words in (("q", "list", "-n", "team"), ("-n=team", "queue", "list"), ("queue", "view", "research", "-nteam")):
+    for words in (("q", "list", "-n", "team"), ("-n=team", "queue", "list"), ("queue", "list", "-nteam")):
         assert (await muster(*words))[0] == 0, words
     # Also where a command has another default than the context's.
     assert "namespace elsewhere doesn't exist" in (await muster("-n", "elsewhere", "certs", "init"))[1]
