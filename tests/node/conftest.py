@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
@@ -9,6 +10,8 @@ import binaries
 import machine
 import pytest
 from nodes import Nodes
+
+from muster.kube.clock import SystemClock
 
 SPACE = "muster-system"
 
@@ -61,3 +64,14 @@ def nodes(real: None, figures: dict[str, float]) -> Iterator[Nodes]:
         assert 'queue "nowhere"' in said.stderr
         figures["install to the first refusal, s"] = time.monotonic() - begun
         yield running
+
+
+@pytest.fixture(scope="module")
+def quiet(nodes: Nodes) -> Iterator[None]:
+    """Of tests in which nothing happens to Muster: none of its pods writes a warning meanwhile."""
+    since = SystemClock().now().isoformat()
+    yield
+    names = nodes.kubectl("get", "pods", "--namespace", SPACE, "--output=jsonpath={.items[*].metadata.name}").split()
+    logs = [nodes.kubectl("logs", each, "--namespace", SPACE, f"--since-time={since}") for each in names]
+    lines = [json.loads(line) for log in logs for line in log.splitlines()]
+    assert [line for line in lines if line["level"] not in {"info", "debug"}] == []

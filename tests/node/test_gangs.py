@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("quiet")]
 
 RANKS = 4
 PORT = 7000

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from pages import Section, follow, sections
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.usefixtures("quiet")]
 
 # Muster's own pods are on these nodes and not beside them, so less is free than the tour says.
 _FREE = (
