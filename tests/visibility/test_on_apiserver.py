@@ -9,7 +9,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -19,13 +19,13 @@ from plane import PATIENCE, Plane, running
 from certs import apiservice
 from certs.apiservice import ApiServiceKeeper, Registration
 from certs.bundle import KeyPair
-from muster.cli.installation import permissions
+from muster.cli.installation import namespaces, permissions
 from muster.kube import errors
 from muster.kube.auth import Endpoint
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
 from muster.kube.transport import Request
-from muster.model import kinds
+from muster.model import kinds, names
 from muster.visibility.api import ROOT
 from muster.visibility.server import VisibilityServer
 
@@ -37,10 +37,9 @@ SERVICES = "/api/v1/namespaces/{}/services"
 class Visible:
     """The API, registered by its keeper at a Service that leads to loopback."""
 
-    def __init__(self, plane: Plane, real: ControlPlane, space: str) -> None:
+    def __init__(self, plane: Plane, real: ControlPlane) -> None:
         self.plane = plane
         self.real = real
-        self.space = space
         self.stack = contextlib.AsyncExitStack()
 
     async def tenant(self, namespace: str, role: str = "edit") -> Client:
@@ -51,8 +50,12 @@ class Visible:
         reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
         body = {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]}
         await admin.create(kinds.ROLEBINDINGS, body, namespace)
+        return await self.account(name, namespace)
+
+    async def account(self, name: str, namespace: str) -> Client:
+        """Return a client of a service account."""
         path = kinds.SERVICEACCOUNTS.path(namespace, name, "token")
-        answer = await admin.send(Request("POST", path, {}, b'{"spec":{}}'))
+        answer = await self.plane.client.send(Request("POST", path, {}, b'{"spec":{}}'))
         token = json.loads(answer.body)["status"]["token"]
         endpoint = Endpoint.with_token(self.real.url, self.real.ca_file.read_text(), token)
         return Client(await self.stack.enter_async_context(HttpTransport(endpoint)))
@@ -80,16 +83,13 @@ def group(name: str, cpu: str = "1000") -> dict[str, Any]:
 async def visible(
     plane: Plane, real_control_plane: ControlPlane, serve: Callable[..., Any], ca: KeyPair
 ) -> AsyncIterator[tuple[Visible, VisibilityServer]]:
-    space = await plane.namespace()
-    admin = plane.client
-    made = Visible(plane, real_control_plane, space)
-    roles = [
-        each
-        for each in permissions.roles(legacy_apis=False, visibility=True)
-        if each["kind"] == "ClusterRole"
-        and each["metadata"]["name"] in {"muster-visibility-view", "muster-visibility-edit"}
-    ]
-    await permissions.apply(admin, roles)
+    """The API as an installation has it: each program under its own account, and the policies on these."""
+    admin, space = plane.client, names.SYSTEM_NAMESPACE
+    made = Visible(plane, real_control_plane)
+    await namespaces.ensure(admin, space)
+    roles = permissions.roles(legacy_apis=False, visibility=True)
+    policies = [each for each in permissions.policies() if each["metadata"]["name"].startswith("apiservices.")]
+    await permissions.apply(admin, [*roles, *policies])
     # What the keeper takes the bundle from; it is called for nothing.
     hook = {
         "name": "bundle.example.com",
@@ -98,21 +98,23 @@ async def visible(
         "admissionReviewVersions": ["v1"],
         "rules": [],
     }
-    name = plane.unique("bundle")
-    await plane.create(kinds.VALIDATING, {"metadata": {"name": name}, "webhooks": [hook]})
+    await plane.create(kinds.VALIDATING, {"metadata": {"name": "muster"}, "webhooks": [hook]})
+    service = {"metadata": {"name": apiservice.SERVICE}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+    await admin.send(Request("POST", SERVICES.format(space), {}, json.dumps(service).encode()))
     async with made.stack:
-        server = await made.stack.enter_async_context(serve(admin, f"{apiservice.SERVICE}.{space}.svc"))
-        service = {
-            "metadata": {"name": apiservice.SERVICE},
-            "spec": {"type": "ExternalName", "externalName": "localhost"},
-        }
-        await admin.send(Request("POST", SERVICES.format(space), {}, json.dumps(service).encode()))
-        registration = Registration(space, name, port=server.port, probes=(f"127.0.0.1:{server.port}",))
-        async with running(ApiServiceKeeper(admin, registration).run()):
+        made.stack.push_async_callback(_removed, admin, [*roles, *policies])
+        own = await made.account("muster-visibility", space)
+        server = await made.stack.enter_async_context(serve(own, f"{apiservice.SERVICE}.{space}.svc"))
+        registration = Registration(space, port=server.port, probes=(f"127.0.0.1:{server.port}",))
+        async with running(ApiServiceKeeper(await made.account("muster-certs", space), registration).run()):
             await until_answered(admin, ROOT)
             yield made, server
-        await apiservice.remove(admin)
-    await permissions.remove(admin, roles)
+
+
+async def _removed(admin: Client, manifests: Sequence[Any]) -> None:
+    await apiservice.remove(admin)
+    await admin.send(Request("DELETE", f"{SERVICES.format(names.SYSTEM_NAMESPACE)}/{apiservice.SERVICE}"))
+    await permissions.remove(admin, manifests)
 
 
 async def test_a_tenant_asks_why_where_and_whether_and_sees_their_own_namespace_only(visible):
@@ -168,3 +170,15 @@ async def test_with_all_replicas_gone_and_after_uninstall_a_namespace_is_deleted
 async def _is_deleted(plane: Plane, namespace: str) -> None:
     await plane.client.delete(kinds.NAMESPACES, namespace)
     await plane.until(kinds.NAMESPACES, namespace, holds=lambda found: found is None, within=10)
+
+
+async def test_who_registers_it_may_register_nothing_else(visible):
+    made, server = visible
+    certs = await made.account("muster-certs", names.SYSTEM_NAMESPACE)
+    other = Registration("elsewhere", port=server.port).manifest(b"")
+    for change in ({"group": "batch.example.com"}, {"groupPriorityMinimum": 2000}, {}):
+        spec = {**other["spec"], **change}
+        name = f"{spec['version']}.{spec['group']}"
+        body = json.dumps({**other, "metadata": {"name": name}, "spec": spec}).encode()
+        with pytest.raises(errors.ForbiddenError, match="registers the visibility API at Muster's own Service only"):
+            await certs.send(Request("POST", "/apis/apiregistration.k8s.io/v1/apiservices", {"dryRun": "All"}, body))
