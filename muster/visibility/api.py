@@ -17,12 +17,10 @@ from muster.kube.transport import JSON, Request, Response
 from muster.visibility import answers
 from muster.visibility.access import Access, Attributes
 from muster.visibility.answers import RefusedObjectsError
+from muster.visibility.paths import GROUP, ROOT, VERSION
 from muster.visibility.questions import NotKnownYetError, Questions, TooManyQuestionsError
 from muster.visibility.requestheader import Caller
 
-GROUP: Final = "visibility.muster.sh"
-VERSION: Final = "v1alpha1"
-ROOT: Final = f"/apis/{GROUP}/{VERSION}"
 _AGAIN: Final = 1
 """Seconds after which a caller shall ask again."""
 _RESOURCES: Final = (

@@ -24,8 +24,9 @@ from muster.telemetry.probes import Probes
 from muster.telemetry.registry import registry
 from muster.visibility import requestheader
 from muster.visibility.access import Access
-from muster.visibility.api import GROUP, VERSION, VisibilityApi
+from muster.visibility.api import VisibilityApi
 from muster.visibility.cluster import WatchedCluster
+from muster.visibility.paths import GROUP, VERSION
 from muster.visibility.questions import Questions
 from muster.visibility.requestheader import CONFIGMAP, HeaderRules
 from muster.visibility.server import VisibilityServer

@@ -147,13 +147,17 @@ def _verdict(verdict: AdmissionVerdict) -> Json:
         "name": answer.manifest.name,
         "outcome": verdict.outcome,
         "code": answer.code,
-        "message": answer.note or str((answer.status or {}).get("message") or ""),
+        "status": answer.status,
+        "note": answer.note,
+        "created": answer.created,
+        "unchecked": answer.unchecked,
         "warnings": list(answer.warnings),
         "admittedAlone": verdict.alone,
     }
 
 
 def _start(start: PredictedStart, namespace: str) -> Json:
+    limit = start.record.limit if start.record is not None else None
     after = [each.name for each in start.after if each.namespace == namespace]
     evicts = [each for each in start.evicts if each.startswith(f"{namespace}/")]
     return {
@@ -167,7 +171,7 @@ def _start(start: PredictedStart, namespace: str) -> Json:
         "evicts": evicts,
         "evictsOthers": len(start.evicts) - len(evicts),
         "changes": list(_changes(start.changes)),
-    }
+    } | ({"limit": _limit(limit)} if limit is not None else {})
 
 
 def _share(share: QueueShare | None) -> Json:

@@ -17,7 +17,8 @@ from muster.kube import errors
 from muster.kube.transport import Request, Response
 from muster.visibility import questions as asking
 from muster.visibility.access import Access, Attributes
-from muster.visibility.api import GROUP, ROOT, VERSION, VisibilityApi
+from muster.visibility.api import VisibilityApi
+from muster.visibility.paths import GROUP, ROOT, VERSION
 from muster.visibility.questions import Asked, Questions, TooManyQuestionsError
 from muster.visibility.requestheader import Caller
 from muster.whatif.cluster_view import ClusterObjects
@@ -235,7 +236,7 @@ async def test_objects_are_tried_and_their_start_is_told(answering):
     assert status == 201
     verdicts = told["status"]["objects"]
     assert [(each["name"], each["outcome"]) for each in verdicts] == [("small", "admitted"), ("lost", "refused")]
-    assert 'queue "none"' in verdicts[1]["message"]
+    assert 'queue "none"' in verdicts[1]["status"]["message"]
     (start,) = told["status"]["starts"]
     assert (start["podGroup"], start["when"]) == ("small", "after")
     assert (start["after"], start["afterOthers"]) == (["runs", "train"], 0)

@@ -9,7 +9,10 @@ import asyncio
 import base64
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,16 +23,20 @@ from certs import apiservice
 from certs.apiservice import ApiServiceKeeper, Registration
 from certs.bundle import KeyPair
 from muster.cli.installation import namespaces, permissions
+from muster.cli.visible import PARTIAL
 from muster.kube import errors
 from muster.kube.auth import Endpoint
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
 from muster.kube.transport import Request
 from muster.model import kinds, names
-from muster.visibility.api import ROOT
+from muster.visibility.paths import ROOT
 from muster.visibility.server import VisibilityServer
 
-pytestmark = pytest.mark.only("kubernetes", reason="the sandbox has neither aggregation nor RBAC")
+pytestmark = [
+    pytest.mark.only("kubernetes", reason="the sandbox has neither aggregation nor RBAC"),
+    pytest.mark.processes,
+]
 
 SERVICES = "/api/v1/namespaces/{}/services"
 
@@ -41,6 +48,7 @@ class Visible:
         self.plane = plane
         self.real = real
         self.stack = contextlib.AsyncExitStack()
+        self.tokens: dict[str, str] = {}
 
     async def tenant(self, namespace: str, role: str = "edit") -> Client:
         """Return a client of somebody who has a role in a namespace, and nothing else."""
@@ -56,7 +64,7 @@ class Visible:
         """Return a client of a service account."""
         path = kinds.SERVICEACCOUNTS.path(namespace, name, "token")
         answer = await self.plane.client.send(Request("POST", path, {}, b'{"spec":{}}'))
-        token = json.loads(answer.body)["status"]["token"]
+        token = self.tokens[name] = json.loads(answer.body)["status"]["token"]
         endpoint = Endpoint.with_token(self.real.url, self.real.ca_file.read_text(), token)
         return Client(await self.stack.enter_async_context(HttpTransport(endpoint)))
 
@@ -146,6 +154,60 @@ async def test_a_tenant_asks_why_where_and_whether_and_sees_their_own_namespace_
         await viewer.send(Request("POST", f"{ROOT}/namespaces/{rivals}/admissions", {}, wanted))
 
 
+def muster(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "muster.cli", *words, "--kubeconfig", str(config)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+async def test_the_commands_of_a_tenant_work_and_say_where_an_answer_is_a_part_of_the_truth(visible, tmp_path):
+    made, _ = visible
+    plane, mine, rivals = made.plane, await made.plane.namespace(), await made.plane.namespace()
+    await plane.create(kinds.QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
+    await plane.client.create(kinds.PODGROUPS, group("zebra"), rivals)
+    await asyncio.sleep(1.1)  # Creation times have whole seconds, and the earlier one is ahead.
+    await plane.client.create(kinds.PODGROUPS, group("train"), mine)
+    tenant = await made.tenant(mine)
+    await until_answered(tenant, why(mine, "train"))
+    config = made.real.kubeconfig("tenant", made.tokens["tenant"])
+    wanted = tmp_path / "more.yaml"
+    wanted.write_text(json.dumps({"apiVersion": kinds.PODGROUPS.api_version, "kind": "PodGroup", **group("more")}))
+
+    async def said(*words: str, fails: bool = False) -> tuple[str, str]:
+        done = await asyncio.to_thread(muster, config, *words)
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        assert "zebra" not in done.stdout + done.stderr
+        return done.stdout, done.stderr
+
+    out, note = await said("podgroup", "why", "train", "-n", mine)
+    assert "place  2 in the line of queue default, behind 1 of other namespaces" in out
+    assert note == f"note: {PARTIAL}\n"
+    out, _ = await said("podgroup", "why", "podgroup/train", "-n", mine, "-o", "json")
+    assert json.loads(out)["position"] == 2
+    _, error = await said("podgroup", "why", "none", "-n", mine, fails=True)
+    assert f'nothing called "none" in namespace {mine}' in error
+    _, error = await said("podgroup", "why", "train", "-n", rivals, fails=True)
+    assert "the cluster denies permission" in error
+    out, note = await said("admit", "-f", str(wanted), "-n", mine)
+    assert "podgroup.scheduling.volcano.sh/more admitted\n" in out
+    assert "would not start on the cluster as it is: the cluster,\n  short by 1000 cpu\n" in out
+    assert PARTIAL in note
+    for words in (("podgroup", "list"), ("podgroup", "view", "train"), ("quota", "view")):
+        out, _ = await said(*words, "-n", mine)
+        assert mine in out or "train" in out
+    _, error = await said("queue", "list", fails=True)
+    assert "the cluster denies permission" in error
+    body = {
+        "metadata": {"name": "queues-for-tenants"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "muster-visibility-queues"},
+        "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": mine}],
+    }
+    await plane.create(kinds.CLUSTERROLEBINDINGS, body)
+    await until_answered(tenant, f"{ROOT}/queues")
+    out, note = await said("queue", "list")
+    assert "default" in out
+    assert PARTIAL in note
+
+
 async def test_no_name_of_kubectl_means_something_else(visible):
     made, _ = visible
     answer = await made.plane.client.send(Request("GET", "/apis"))
@@ -180,5 +242,17 @@ async def test_who_registers_it_may_register_nothing_else(visible):
         spec = {**other["spec"], **change}
         name = f"{spec['version']}.{spec['group']}"
         body = json.dumps({**other, "metadata": {"name": name}, "spec": spec}).encode()
-        with pytest.raises(errors.ForbiddenError, match="registers the visibility API at Muster's own Service only"):
-            await certs.send(Request("POST", "/apis/apiregistration.k8s.io/v1/apiservices", {"dryRun": "All"}, body))
+        request = Request("POST", "/apis/apiregistration.k8s.io/v1/apiservices", {"dryRun": "All"}, body)
+        said = await _refused(certs, request)
+        assert "registers the visibility API at Muster's own Service only" in said
+
+
+async def _refused(client: Client, request: Request) -> str:
+    """Return why a request is refused, once it is: API servers take up a policy after a while, and tell nobody."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                await client.send(request)
+            except errors.ForbiddenError as error:
+                return str(error)
+            await asyncio.sleep(0.1)

@@ -15,7 +15,7 @@ from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.model import kinds
 from muster.sandbox.compose import Sandbox
-from muster.visibility.api import ROOT
+from muster.visibility.paths import ROOT
 from muster.visibility.requestheader import CONFIGMAP
 from muster.visibility.server import VisibilityServer
 

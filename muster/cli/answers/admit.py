@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import click
 
+from muster.cli import visible
 from muster.cli.answers import kubectl
 from muster.cli.configuration import Configuration
 from muster.cli.output import bullets, hanging, wrapped
@@ -14,6 +15,7 @@ from muster.model.manifests import Manifest
 from muster.model.text import counted
 from muster.whatif.admission import AdmissionForecast, AdmissionVerdict, PredictedStart
 from muster.whatif.cluster_view import LEGACY_VERSIONS
+from muster.whatif.dry_run import DryRunResult
 
 _ASSUMED: Final = (
     "Assumptions: no other object is created, changed or deleted; running PodGroups end in the order in which they started;"
@@ -98,6 +100,48 @@ def _assumed(finding: AdmissionForecast, configured: Configuration) -> str:
     if configured.assumed:
         told.append(f"The scheduler's configuration is taken to be {configured.source}.")
     return " ".join(told)
+
+
+# ── of the visibility API ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def told_lines(told: dict[str, Any], wanted: Sequence[Manifest], width: int) -> Iterator[str]:
+    """Write what the visibility API told of objects, in the order in which it was asked about them."""
+    for each in verdicts_of(told, wanted):
+        yield from _verdict(each, width)
+    if told["starts"]:
+        yield ""
+    for each in told["starts"]:
+        yield from hanging(f"{each['for']} {visible.start(each)}", width)
+        if each["when"] == "never" and (changes := visible.changes(each)):
+            yield "  Each of these changes alone would let it start:"
+            yield from bullets(changes, width)
+
+
+def verdicts_of(told: dict[str, Any], wanted: Sequence[Manifest]) -> list[AdmissionVerdict]:
+    """Return what became of each object."""
+    return [
+        AdmissionVerdict(
+            DryRunResult(
+                manifest,
+                each["code"],
+                each["status"],
+                None,
+                each["created"],
+                tuple(each["warnings"]),
+                each["note"],
+                each["unchecked"],
+            ),
+            each["admittedAlone"],
+        )
+        for manifest, each in zip(wanted, told["objects"], strict=True)
+    ]
+
+
+def status_of(told: dict[str, Any]) -> int:
+    """Return the exit status: 0 admitted, 1 refused, 2 can't tell."""
+    outcomes = {each["outcome"] for each in told["objects"]}
+    return 1 if "refused" in outcomes else 2 if "undecided" in outcomes else 0
 
 
 # ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from muster.cli import manifests
-from muster.cli.connect import explaining
+from muster.cli import manifests, visible
+from muster.cli.connect import connected, explaining
 from muster.cli.options import examples
 from muster.cli.output import document
-from muster.cli.questions import Objects, Question, Ready, done, question_options, uncollected
+from muster.cli.questions import Objects, Question, Ready, done, question_options, reading, uncollected
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.transport import Request
@@ -60,7 +60,11 @@ def admit(
         raise click.UsageError("-f and -k don't go together: give one of them")
     question = Question(**options)
     wanted = manifests.read_for(manifests.files_of(files, recursive=recursive), question.where(), kustomize)
-    basis = question.basis("muster.whatif.admission", lambda client, ready: _existing(client, wanted, ready))
+    try:
+        basis = question.basis("muster.whatif.admission", lambda client, ready: _existing(client, wanted, ready))
+    except errors.ForbiddenError as denied:
+        _print_visible(question, wanted, denied)
+        return
     state = basis.state
     from muster.cli.answers.admit import data, lines
     from muster.cli.installation import crds
@@ -78,6 +82,39 @@ def admit(
         for line in lines(finding, question.width, basis.configuration):
             click.echo(line)
     done(finding.status)
+
+
+def _print_visible(question: Question, wanted: Sequence[Manifest], denied: errors.ForbiddenError) -> None:
+    """Print what the visibility API tells somebody who may not read the whole cluster."""
+    spaces = {each.namespace for each in wanted}
+    if len(spaces) != 1:
+        raise denied
+    (space,) = spaces
+    told = reading(_admission(question, wanted, space, denied))
+    visible.tell_partial()
+    from muster.cli.answers.admit import status_of, told_lines
+
+    if question.document:
+        document(told | {"exitStatus": status_of(told)}, question.output)
+    else:
+        for line in told_lines(told, wanted, question.width):
+            click.echo(line)
+    done(status_of(told))
+
+
+async def _admission(
+    question: Question, wanted: Sequence[Manifest], space: str, denied: errors.ForbiddenError
+) -> dict[str, Any]:
+    async with connected(question.kubeconfig, question.context) as client:
+        existing = await _existing(client, wanted, asyncio.create_task(asyncio.sleep(0)))
+    own = [each for each in existing if (each.get("metadata") or {}).get("namespace") == space]
+    body = msgspec.json.encode({"spec": {"objects": [dict(each.body) for each in wanted], "existing": own}})
+    request = Request("POST", visible.admission_path(space), {}, body)
+    found = await visible.answer(question.kubeconfig, question.context, request, denied)
+    if found is None:
+        raise denied
+    told: dict[str, Any] = found["status"]
+    return told
 
 
 async def _existing(client: Client, wanted: Sequence[Manifest], ready: Ready) -> Objects:

@@ -10,16 +10,19 @@ from typing import Any, Final
 
 import click
 
-from muster.cli import completion
+from muster.cli import completion, visible
 from muster.cli.commands.quota import podgroups
 from muster.cli.connect import connected, runs, served
 from muster.cli.flags import ClusterGroup
 from muster.cli.listing import Column, ObjectPrinter, Selection, listing_options, one_option, viewed
 from muster.cli.options import cluster_options, done, dry_run_option, examples
-from muster.cli.output import age
+from muster.cli.output import DOCUMENTS, age, document, table
+from muster.kube import errors
+from muster.kube.transport import Request
 from muster.model import kinds, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.objects import PodGroup
+from muster.visibility.paths import ROOT
 
 _AMOUNTS = ("capability", "deserved", "guarantee")
 
@@ -131,8 +134,30 @@ async def set_(name: str, *, kubeconfig: str | None, context: str | None, dry_ru
 @runs
 async def list_(selection: Selection, kubeconfig: str | None, context: str | None) -> None:
     """List all queues with their PodGroups by phase."""
-    async with connected(kubeconfig, context) as client:
-        await ObjectPrinter(client, await served(client, (kinds.QUEUES,)), _COLUMNS, selection).show()
+    try:
+        async with connected(kubeconfig, context) as client:
+            await ObjectPrinter(client, await served(client, (kinds.QUEUES,)), _COLUMNS, selection).show()
+    except errors.ForbiddenError as denied:
+        await _list_visible(selection, kubeconfig, context, denied)
+
+
+async def _list_visible(
+    selection: Selection, kubeconfig: str | None, context: str | None, denied: errors.ForbiddenError
+) -> None:
+    """Print what the visibility API tells of queues: to whoever may ask there, and may not read the objects."""
+    found = await visible.answer(kubeconfig, context, Request("GET", f"{ROOT}/queues"), denied)
+    if found is None:
+        raise denied
+    visible.tell_partial()
+    told = [each["status"] for each in found["items"]]
+    if selection.output in DOCUMENTS:
+        document(told, selection.output)
+        return
+    rows = [
+        (each["queue"], each["weight"], each["state"], each["waiting"], visible.amounts(each.get("allocated", {})))
+        for each in told
+    ]
+    table(("name", "weight", "state", "waiting", "allocated"), rows)
 
 
 @queue.command(epilog=examples("muster queue view research", "muster queue view research -o yaml"))

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from muster.cli import completion
+from muster.cli import completion, visible
 from muster.cli.connect import explaining
 from muster.cli.options import examples
 from muster.cli.output import document
-from muster.cli.questions import AnswerBasis, Question, done, question_options, uncollected
+from muster.cli.questions import AnswerBasis, Question, done, question_options, reading, uncollected
+from muster.kube import errors
+from muster.kube.transport import Request
 from muster.model import grouping, kinds
 from muster.whatif.cluster_view import PODGROUPS
 
@@ -43,7 +45,11 @@ def why(name: str, **options: Any) -> None:
     """
     question = Question(**options)
     where = question.where()
-    basis = question.basis("muster.whatif.why")
+    try:
+        basis = question.basis("muster.whatif.why")
+    except errors.ForbiddenError as denied:
+        _print_visible(question, where, name, denied)
+        return
     state = basis.state
     from muster.whatif import targets, why
     from muster.whatif.cluster import WhatIfCluster
@@ -56,6 +62,21 @@ def why(name: str, **options: Any) -> None:
     )
     _print(question, target, answer, basis)
     done()
+
+
+def _print_visible(question: Question, where: str, name: str, denied: errors.ForbiddenError) -> None:
+    """Print what the visibility API tells somebody who may not read the whole cluster."""
+    request = Request("GET", visible.why_path(where, name), {"changes": "true"})
+    found = reading(visible.answer(question.kubeconfig, question.context, request, denied))
+    if found is None:
+        raise click.ClickException(f'nothing called "{name}" in namespace {where} has a PodGroup or pods of Muster')
+    told = found["status"]
+    visible.tell_partial()
+    if question.document:
+        document(told, question.output)
+        return
+    for line in visible.why_lines(told, f"{where}/{name}", question.width):
+        click.echo(line)
 
 
 def _print(question: Question, target: Subject, answer: Explanation | None, basis: AnswerBasis) -> None:

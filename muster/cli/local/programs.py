@@ -41,7 +41,8 @@ from muster.model import kinds, names
 from muster.sandbox.compose import Sandbox
 from muster.sandbox.core.users import ADMIN, User
 from muster.sandbox.http import HttpFront, HttpWebhookCaller, kubeconfig
-from muster.visibility.api import GROUP, resources
+from muster.visibility.api import resources
+from muster.visibility.paths import GROUP
 from muster.visibility.program import VisibilityOptions, answering
 from muster.visibility.requestheader import Caller
 from scheduler.configuration.reload import LivePolicy
