@@ -78,11 +78,15 @@ class Store:
             KubeError: it couldn't be read.
             MalformedLedgerError: it can't be trusted.
         """
+        # What is seen while the answer is on its way may be newer than the answer, without anything having gone back.
+        seen = self._seen(namespace)
         ledger = await self._client.find(QUOTALEDGERS, LEDGER_NAME, namespace)
         if ledger is None:
             self._entries.pop(namespace, None)
             return None
-        self._check_known(ledger)
+        for uid, version in seen:
+            if uid == ledger.metadata.uid:
+                self._check_newer(ledger, version)
         return self._keep(ledger)
 
     async def read_unparsed(self, namespace: str) -> StoredLedger | None:
@@ -166,12 +170,11 @@ class Store:
         written = self._entries[stored.namespace] = StoredLedger(stored, table)
         return written
 
-    def _check_known(self, ledger: QuotaLedger) -> None:
-        """See to it that it isn't older than what is known of the same object."""
-        entry, cached = self._entries.get(ledger.namespace), self._cache.get(LEDGER_NAME, ledger.namespace)
-        for known in (entry.ledger if entry else None, cached):
-            if known is not None and known.metadata.uid == ledger.metadata.uid:
-                self._check_newer(ledger, known.metadata.resource_version)
+    def _seen(self, namespace: str) -> list[tuple[str, str]]:
+        """Return the uid and the version of all that is known of a namespace's ledger."""
+        entry, cached = self._entries.get(namespace), self._cache.get(LEDGER_NAME, namespace)
+        known = (entry.ledger if entry else None, cached)
+        return [(each.metadata.uid, each.metadata.resource_version) for each in known if each is not None]
 
     def _check_newer(self, ledger: QuotaLedger, seen: str) -> None:
         version = ledger.metadata.resource_version

@@ -12,8 +12,12 @@ from controlplane import ControlPlane
 from plane import PATIENCE
 
 from muster.kube import errors
+from muster.kube.cache import ObjectCache
+from muster.kube.timeline import Timeline, WentBackError
 from muster.ledger.reservations import Exceeded, Reserved, Unavailable
+from muster.ledger.store import Store as LedgerStore
 from muster.model import kinds, names
+from muster.model.objects import Meta, QuotaLedger
 from muster.sandbox.core.store import Store
 
 
@@ -186,3 +190,42 @@ async def test_after_a_restore_a_guaranteed_namespace_waits_for_what_was_under_w
     await asyncio.sleep(60)
     assert isinstance(await lab.create(replica, "large", "5"), Exceeded)
     assert await lab.create(replica, "small", "4") == Reserved()
+
+
+class Answering:
+    """A client whose read of a ledger is answered with this version, while a watch brings another."""
+
+    def __init__(self, cache: ObjectCache[Any], answer: str, watched: str) -> None:
+        self.cache = cache
+        self.answer = answer
+        self.watched = watched
+
+    async def find(self, *_: Any) -> QuotaLedger:
+        show(self.cache, self.watched)
+        return ledger(self.answer)
+
+
+def ledger(version: str) -> QuotaLedger:
+    return QuotaLedger(metadata=Meta(name=names.LEDGER_NAME, namespace="team", uid="u", resource_version=version))
+
+
+def show(cache: ObjectCache[Any], version: str) -> None:
+    cache.replace([ledger(version)], version, ())
+
+
+async def test_what_a_watch_brings_while_a_read_is_on_its_way_is_no_restore() -> None:
+    cache: ObjectCache[QuotaLedger] = ObjectCache()
+    timeline = Timeline()
+    show(cache, "4")
+    client: Any = Answering(cache, "5", "7")
+    shared = LedgerStore(client, cache, timeline)
+    assert await shared.read("team") is not None
+    assert timeline.restores == 0
+    known = shared.known("team")
+    assert known is not None
+    assert known.revision == 7
+    # What was seen before it was asked for can't be newer than the answer.
+    client.answer = "6"
+    with pytest.raises(WentBackError):
+        await shared.read("team")
+    assert timeline.restores == 1
