@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from muster.kube import threads
-from muster.model import objects
+from muster.model import kinds, objects
 
 PREPARED = """
 import msgspec._utils
@@ -41,3 +43,10 @@ async def test_before_a_loop_runs_in_a_thread_of_its_own_all_is_prepared():
         return objects.prepare.cache_info().currsize
 
     assert await threads.run_in_thread(work, "test") == 1
+
+
+def test_no_object_is_one_that_a_collection_walks():
+    structs = [each.struct for each in vars(kinds).values() if isinstance(each, kinds.Kind)]
+    assert [each.__name__ for each in structs if each.__struct_config__.gc] == []
+    pod = msgspec.convert({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}, objects.Pod)
+    assert [gc.is_tracked(each) for each in (pod, pod.metadata, pod.spec, pod.spec.containers[0])] == [False] * 4

@@ -13,7 +13,8 @@ Json = Any
 
 
 # frozen and kw_only are repeated on each class: msgspec doesn't inherit kw_only, type checkers neither.
-class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+# gc=False: what is decoded is a tree, so that no collection has to walk 100,000 pods to find that no cycle is among them.
+class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """The base of all of them: camel-case names on the wire, and nothing that has its default."""
 
 
