@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,8 +19,24 @@ from muster.whatif.dry_run import path_of
 from muster.whatif.why import ask
 from scheduler.model.snapshot import GroupKey
 
-OBJECTS: Final = 100
-"""Objects that are tried at once."""
+OBJECTS: Final = 20
+"""Objects that are tried at once: to find out when each of so many gangs starts takes three seconds."""
+PODS: Final = 1000
+"""Pods that all of them want together, as far as their specs say it."""
+_COUNTS: Final = frozenset(
+    {
+        "minMember",
+        "minAvailable",
+        "parallelism",
+        "replicas",
+        "size",
+        "numSlices",
+        "instances",
+        "minReplicas",
+        "numNodes",
+    }
+)
+"""Fields that say how many pods, or how many of what has pods, there shall be."""
 
 Json = dict[str, Any]
 
@@ -87,6 +104,7 @@ def admission(wanted: WantedObjects, definitions: Sequence[Mapping[str, Any]]) -
                 asked.policy,
                 asked.schedulers,
                 [dict(each) for each in definitions],
+                trying=False,
             )
         )
         return tenants.admitted(forecast, wanted.namespace)
@@ -109,6 +127,9 @@ def read_objects(body: bytes, namespace: str) -> WantedObjects:
     if len(spec.objects) > OBJECTS:
         raise RefusedObjectsError(f"spec.objects: at most {OBJECTS} objects at once, these are {len(spec.objects)}")
     manifests = tuple(_manifest(each, number, namespace) for number, each in enumerate(spec.objects))
+    pods = sum(_pods(each.body.get("spec")) for each in manifests)
+    if pods > PODS:
+        raise RefusedObjectsError(f"spec.objects: at most {PODS} pods at once, these want {pods}")
     applied = {_of(each.body) for each in manifests}
     return WantedObjects(namespace, manifests, tuple(each for each in spec.existing if _of(each) in applied))
 
@@ -130,6 +151,16 @@ def _manifest(body: Json, number: int, namespace: str) -> Manifest:
     if path and f"/namespaces/{namespace}/" not in path:
         raise RefusedObjectsError(f"{place}: {manifest.kind} is of no namespace, so it is not asked for in one")
     return manifest
+
+
+def _pods(spec: Any) -> int:
+    """Count the pods that a spec may want: what says a number multiplies what is below it."""
+    parts = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else ()
+    below = sum(map(_pods, parts))
+    if not isinstance(spec, dict):
+        return below
+    stated = [value for key, value in spec.items() if key in _COUNTS and isinstance(value, int) and value > 0]
+    return math.prod(stated) * max(below, 1) if stated else below
 
 
 def _of(body: Mapping[str, Any]) -> tuple[Any, ...]:

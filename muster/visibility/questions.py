@@ -1,17 +1,18 @@
 """Questions, answered one after the other in a thread: the loop goes on with watches, discovery and refusals meanwhile.
 
-How many wait is bounded, for all and for one namespace, so that a tenant who asks in a loop keeps others waiting for a few answers
-at most.
+How many wait is bounded, for all and for one namespace, and namespaces take turns: a tenant who asks in a loop keeps another one waiting
+for one answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import ClusterObjects
@@ -67,6 +68,8 @@ class Questions:
         self._policy = policy
         self._schedulers = tuple(schedulers)
         self._waiting: Counter[str] = Counter()
+        self._lines: OrderedDict[str, deque[tuple[Callable[[Asked], Any], asyncio.Future[Any]]]] = OrderedDict()
+        self._answering = False
         self._thread = ThreadPoolExecutor(1, "questions")
         self._asked: Asked | None = None
         self._began: float | None = None
@@ -100,15 +103,40 @@ class Questions:
         state = self._state()
         if state is None:
             raise NotKnownYetError("; ".join(self._missing()))
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting[tenant] += 1
-        answering = asyncio.get_running_loop().run_in_executor(
-            self._thread, self._answer, state, self._policy, question
-        )
-        # Counted until it is answered, whether the one who asked still waits or not.
-        answering.add_done_callback(lambda _: self._answered(tenant))
-        return await asyncio.shield(answering)
+        self._lines.setdefault(tenant, deque()).append((question, answer))
+        self._begin_next()
+        return await answer
 
-    def _answered(self, tenant: str) -> None:
+    def _begin_next(self) -> None:
+        """Have the next question answered: namespaces take turns, so who asks much waits for oneself."""
+        while self._lines and not self._answering:
+            tenant, line = self._lines.popitem(last=False)
+            question, answer = line.popleft()
+            if line:
+                self._lines[tenant] = line
+            if answer.done():
+                self._count_down(tenant)  # Whoever asked has gone.
+                continue
+            state = self._state()
+            assert state is not None, "caches that were full stay so"
+            self._answering = True
+            loop = asyncio.get_running_loop()
+            told = loop.run_in_executor(self._thread, self._answer, state, self._policy, question)
+            told.add_done_callback(partial(self._answered, tenant, answer))
+
+    def _answered(self, tenant: str, answer: asyncio.Future[Any], told: asyncio.Future[Any]) -> None:
+        self._answering = False
+        self._count_down(tenant)
+        error = None if told.cancelled() else told.exception()
+        if told.cancelled():
+            answer.cancel()
+        elif not answer.done():
+            answer.set_exception(error) if error is not None else answer.set_result(told.result())
+        self._begin_next()
+
+    def _count_down(self, tenant: str) -> None:
         self._waiting[tenant] -= 1
         if not self._waiting[tenant]:
             del self._waiting[tenant]

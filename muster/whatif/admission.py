@@ -112,8 +112,13 @@ async def find_out(
     policy: Policy,
     schedulers: Sequence[str],
     definitions: Sequence[Json],
+    *,
+    trying: bool = True,
 ) -> AdmissionForecast:
-    """Try all objects together, then ask the scheduler; ``existing`` are those of them that exist, ``definitions`` the CRDs."""
+    """Try all objects together, then ask the scheduler; ``existing`` are those of them that exist, ``definitions`` the CRDs.
+
+    ``trying``: also which changes would let start what would not, which takes most of the time.
+    """
 
     async def try_out(some: Sequence[Manifest]) -> tuple[list[DryRunResult], list[Json]]:
         dry_run = AdmissionDryRun(
@@ -130,7 +135,7 @@ async def find_out(
     verdicts = tuple([await _judged(each, manifests, try_out) for each in answers])
     stored = [(each.manifest, each.stored) for each in answers if each.stored is not None]
     after, wanted = made_objects.with_stored(state, stored, ledgers, schedulers, rules_of(state))
-    return AdmissionForecast(verdicts, tuple(_starts(after, wanted, policy, schedulers)))
+    return AdmissionForecast(verdicts, tuple(_starts(after, wanted, policy, schedulers, trying=trying)))
 
 
 async def _judged(answer: DryRunResult, manifests: Sequence[Manifest], try_out: DryRun) -> AdmissionVerdict:
@@ -150,7 +155,12 @@ async def _judged(answer: DryRunResult, manifests: Sequence[Manifest], try_out: 
 
 
 def _starts(
-    state: ClusterObjects, wanted: Sequence[tuple[GroupKey, str]], policy: Policy, schedulers: Sequence[str]
+    state: ClusterObjects,
+    wanted: Sequence[tuple[GroupKey, str]],
+    policy: Policy,
+    schedulers: Sequence[str],
+    *,
+    trying: bool,
 ) -> Iterator[PredictedStart]:
     for key, label in wanted:
         if not key.group:
@@ -190,7 +200,7 @@ def _starts(
         elif key in now:
             yield start
         else:
-            yield _later(cluster, start)
+            yield _later(cluster, start, trying=trying)
 
 
 def _peopled(state: ClusterObjects, keys: Sequence[GroupKey]) -> tuple[ClusterObjects, frozenset[GroupKey]]:
@@ -239,7 +249,7 @@ def _supposed_pods(group: PodGroup) -> list[Pod]:
     ]
 
 
-def _later(cluster: WhatIfCluster, start: PredictedStart) -> PredictedStart:
+def _later(cluster: WhatIfCluster, start: PredictedStart, *, trying: bool) -> PredictedStart:
     key = start.key
     before = cluster.decide().records.get(key)
     if before is None:
@@ -250,6 +260,5 @@ def _later(cluster: WhatIfCluster, start: PredictedStart) -> PredictedStart:
         if ends.groups:
             return replace(start, kind="after", after=ends.groups, text=endings.ending(cluster, ends))
         record = remedies.at_rest(cluster, before)
-        return replace(
-            start, kind="never", record=record, changes=tuple(remedies.changes(cluster, key, record, QuotaShortage()))
-        )
+        changes = tuple(remedies.changes(cluster, key, record, QuotaShortage())) if trying else ()
+        return replace(start, kind="never", record=record, changes=changes)

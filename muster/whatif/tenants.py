@@ -170,7 +170,6 @@ def _start(start: PredictedStart, namespace: str) -> Json:
         "afterOthers": len(start.after) - len(after),
         "evicts": evicts,
         "evictsOthers": len(start.evicts) - len(evicts),
-        "changes": list(_changes(start.changes)),
     } | ({"limit": _limit(limit)} if limit is not None else {})
 
 

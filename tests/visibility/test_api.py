@@ -204,6 +204,27 @@ async def test_of_a_namespace_eight_questions_wait_and_of_others_there_is_room(a
     made.close()
 
 
+async def test_namespaces_take_turns_and_who_has_gone_is_not_answered():
+    let, told = threading.Event(), []
+    made = Questions(lambda: STATE, POLICY, ("muster",))
+
+    def named(name: str) -> Callable[[Asked], None]:
+        def slow(_: Asked) -> None:
+            let.wait(30)
+            told.append(name)
+
+        return slow
+
+    asked = [("loud", "1"), ("loud", "2"), ("loud", "3"), ("quiet", "4"), ("gone", "5")]
+    waiting = [asyncio.create_task(made.ask(tenant, named(name))) for tenant, name in asked]
+    await asyncio.sleep(0)
+    waiting[-1].cancel()
+    let.set()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert told == ["1", "2", "4", "3"]
+    made.close()
+
+
 async def test_an_answer_that_never_comes_is_told_to_the_liveness_probe(monkeypatch):
     let = threading.Event()
     made = Questions(lambda: STATE, POLICY, ("muster",))
@@ -255,6 +276,9 @@ async def test_of_others_that_an_object_waits_for_the_number_is_told(answering):
     assert "walrus" not in json.dumps(told)
 
 
+SETS = {"replicatedJobs": [{"replicas": 2000, "template": {"spec": {"parallelism": 1000}}}] * 2}
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -265,9 +289,22 @@ async def test_of_others_that_an_object_waits_for_the_number_is_told(answering):
         (wanted(group("")), "has no metadata.name"),
         (wanted(group("x", "rival")), "is of another namespace than team"),
         (wanted(queue("mine")), "Queue is of no namespace"),
-        (wanted(*[group(f"g-{number}") for number in range(101)]), "at most 100 objects"),
+        (wanted(*[group(f"g-{number}") for number in range(21)]), "at most 20 objects"),
+        (wanted(group("x", minMember=1001)), "at most 1000 pods at once, these want 1001"),
+        (wanted({**group("x"), "kind": "JobSet", "spec": SETS}), "these want 4000000"),
     ],
-    ids=["empty", "nested", "none", "no object", "no name", "of others", "of none", "many"],
+    ids=[
+        "empty",
+        "nested",
+        "none",
+        "no object",
+        "no name",
+        "of others",
+        "of none",
+        "many",
+        "a large gang",
+        "sets of sets",
+    ],
 )
 async def test_objects_that_cannot_be_asked_about_are_refused(answering, body, said):
     status, told = await got(answering(), f"{TEAM}/admissions", "POST", body)

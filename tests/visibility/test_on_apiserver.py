@@ -217,16 +217,26 @@ async def test_no_name_of_kubectl_means_something_else(visible):
     assert not [each for each in listed if "shortNames" in each or "categories" in each]
 
 
-async def test_with_all_replicas_gone_and_after_uninstall_a_namespace_is_deleted_within_ten_seconds(visible):
+async def test_uninstall_removes_it_and_a_namespace_is_deleted_within_ten_seconds(visible):
+    made, server = visible
+    plane, space = made.plane, await made.plane.namespace()
+    done = await asyncio.to_thread(muster, made.real.kubeconfig(), "uninstall")
+    assert done.returncode == 0, done.stderr
+    path = f"/apis/apiregistration.k8s.io/v1/apiservices/{apiservice.NAME}"
+    with pytest.raises(errors.NotFoundError):
+        await plane.client.send(Request("GET", path))
+    await server.stop()
+    await _is_deleted(plane, space)
+
+
+async def test_with_all_replicas_gone_a_namespace_is_deleted_within_ten_seconds(visible):
     made, server = visible
     plane = made.plane
-    spaces = [await plane.namespace() for _ in range(2)]
+    space = await plane.namespace()
     await server.stop()
-    await _is_deleted(plane, spaces[0])
+    await _is_deleted(plane, space)
     with pytest.raises(errors.NotFoundError):
         await plane.client.send(Request("GET", f"/apis/apiregistration.k8s.io/v1/apiservices/{apiservice.NAME}"))
-    await apiservice.remove(plane.client)
-    await _is_deleted(plane, spaces[1])
 
 
 async def _is_deleted(plane: Plane, namespace: str) -> None:

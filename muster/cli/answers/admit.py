@@ -113,9 +113,6 @@ def told_lines(told: dict[str, Any], wanted: Sequence[Manifest], width: int) -> 
         yield ""
     for each in told["starts"]:
         yield from hanging(f"{each['for']} {visible.start(each)}", width)
-        if each["when"] == "never" and (changes := visible.changes(each)):
-            yield "  Each of these changes alone would let it start:"
-            yield from bullets(changes, width)
 
 
 def verdicts_of(told: dict[str, Any], wanted: Sequence[Manifest]) -> list[AdmissionVerdict]:
