@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import AsyncIterator
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 from commands import cluster, muster
 
+from certs.authority import new_ca
 from muster.cli.connect import WarningTransport, connected
 from muster.cli.installation import crds
 from muster.kube.client import Client
+from muster.kube.clock import SystemClock
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names
 
@@ -120,6 +123,17 @@ async def test_a_server_and_a_token_take_the_place_of_the_kubeconfig_s(installed
     monkeypatch.delenv("KUBECONFIG")
     flags = (f"--server={server}", "--insecure-skip-tls-verify", "--token=token")
     assert await muster("queue", "list", "-o", "name", *flags) == (0, "queue.scheduling.volcano.sh/research\n")
+    # Instead of trusting anybody, the CA of that server; another one's is refused.
+    right, wrong = tmp_path / "ca.crt", tmp_path / "other.crt"
+    right.write_bytes(base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]))
+    wrong.write_bytes(new_ca(SystemClock().now()).certificate)
+    flags = (f"--server={server}", "--token=token")
+    listed = await muster("queue", "list", "-o", "name", *flags, f"--certificate-authority={right}")
+    assert listed == (0, "queue.scheduling.volcano.sh/research\n")
+    status, said = await muster("queue", "list", *flags, f"--certificate-authority={wrong}")
+    assert (status, "certificate" in said) == (1, True)
+    status, said = await muster("queue", "list", *flags, f"--certificate-authority={tmp_path / 'nowhere'}")
+    assert (status, f"--certificate-authority {tmp_path / 'nowhere'} can't be read" in said) == (1, True)
 
 
 async def test_credentials_that_are_refused_are_named_with_their_file_context_and_user(installed, tmp_path):
