@@ -410,7 +410,7 @@ def fault() -> type[Fault]:
 
 
 @pytest.fixture
-async def lab(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
+async def lab(plane: Plane, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[Lab]:
     """A namespace whose groups, pods and quotas the API server asks this test's replicas about."""
     namespace = await plane.namespace(**{names.QUOTA_MODE: "guarded"})
     await plane.client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="test")
@@ -428,6 +428,9 @@ async def lab(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[La
         yield lab
         front.replica = lab.processes[0]
         await plane.unregister()
+        if request.path.stem != "test_restore":
+            # Nothing that a test without a restore makes happen looks like one.
+            assert [each.view.watching.timeline.restores for each in lab.processes] == [0] * len(lab.processes)
     finally:
         await server.stop()
         await lab.close()
