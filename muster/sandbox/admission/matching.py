@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from muster.sandbox import cel
+from muster import cel
 from muster.sandbox.admission.attributes import Attributes
 from muster.sandbox.codec.selectors import Requirement, from_object, matches_labels
 from muster.sandbox.core.registry import Registry, Resource

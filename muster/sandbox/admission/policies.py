@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox import cel
+from muster import cel
 from muster.sandbox.admission.attributes import Attributes
 from muster.sandbox.admission.matching import POLICY_RESOURCES, VARIABLES, ConditionError, Conditions, Scope, ScopeIndex
 from muster.sandbox.admission.webhooks import variables

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from muster.sandbox import cel
+from muster import cel
 from muster.sandbox.admission.hooks import MUTATING, VALIDATING
 from muster.sandbox.admission.matching import VARIABLES
 from muster.sandbox.admission.policies import BINDINGS, POLICIES, policy_variables

@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from muster.sandbox.cel.regular import compile_pattern
-from muster.sandbox.cel.values import equal
+from muster.cel.regular import compile_pattern
+from muster.cel.values import CelError, equal
 from muster.sandbox.core.status import Cause, not_one_of, required, too_long, wrong, wrong_type
 from muster.sandbox.schema.formats import CHECKS, INTEGER_RANGES
 from muster.sandbox.schema.shape import child
@@ -141,12 +141,22 @@ def _string(schema: Schema, value: str, path: str) -> Iterator[Cause]:
         yield too_long(path, schema["maxLength"])
     elif "minLength" in schema and len(value) < schema["minLength"]:
         yield wrong(path, value, f"{path} in body should be at least {schema['minLength']} chars long")
-    elif schema.get("pattern") and compile_pattern(schema["pattern"]).search(value) is None:
-        yield wrong(path, value, f"{path} in body should match '{schema['pattern']}'")
+    elif schema.get("pattern"):
+        yield from _pattern(schema["pattern"], value, path)
     check = CHECKS.get(schema.get("format", ""))
     if check is not None and not check(value):
         name = schema["format"]
         yield wrong_type(path, value, f'{path} in body must be of type {name}: "{value}"')
+
+
+def _pattern(pattern: str, value: str, path: str) -> Iterator[Cause]:
+    try:
+        found = compile_pattern(pattern).search(value)
+    except CelError:
+        yield wrong(path, value, f"{path} in body is too long for the Muster sandbox to match '{pattern}'")
+        return
+    if not found:
+        yield wrong(path, value, f"{path} in body should match '{pattern}'")
 
 
 _CHECKS: Final[dict[str, Callable[[Schema, Any, str], Iterator[Cause]]]] = {

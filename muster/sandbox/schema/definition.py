@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from muster.sandbox import cel
-from muster.sandbox.cel.regular import PatternError, compile_pattern
+from muster import cel
+from muster.cel.regular import PatternError, compile_pattern
 from muster.sandbox.core.status import Cause, not_allowed, not_one_of, required, wrong
 from muster.sandbox.schema.checks import ABSENT, INT_OR_STRING, joined, violations
 from muster.sandbox.schema.formats import UNSUPPORTED

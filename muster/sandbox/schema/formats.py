@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from muster.sandbox.cel.times import parse_duration, parse_timestamp
-from muster.sandbox.cel.values import CelError
+from muster.cel.times import parse_duration, parse_timestamp
+from muster.cel.values import CelError
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}")
 _MAC: Final = re.compile(r"[0-9a-fA-F]{2}([:-])(?:[0-9a-fA-F]{2}\1){4}[0-9a-fA-F]{2}")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox import cel
-from muster.sandbox.cel.values import equal
+from muster import cel
+from muster.cel.values import equal
 from muster.sandbox.core.status import Cause, duplicate, not_allowed, required, wrong
 from muster.sandbox.schema.checks import ABSENT, counterparts, joined
 from muster.sandbox.schema.shape import EMBEDDED

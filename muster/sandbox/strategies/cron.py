@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from muster.sandbox.cel.times import parse_duration
-from muster.sandbox.cel.values import CelError
+from muster.cel.times import parse_duration
+from muster.cel.values import CelError
 from muster.sandbox.core.status import quote
 
 _YEARS_AHEAD: Final = 5

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from muster.sandbox.cel.syntax import (
+from muster.cel.syntax import (
     Call,
     Fold,
     ListNode,
     Literal,
     MapNode,
     Name,
-    Node,
     Select,
+    SyntaxNode,
     Token,
     tokens,
 )
-from muster.sandbox.cel.types import RESERVED
-from muster.sandbox.cel.values import CompileError
+from muster.cel.types import RESERVED
+from muster.cel.values import CompileError
 
 DEPTH: Final = 60
 """Nesting that is accepted. Deeper text could exhaust the interpreter's stack; no rule in use comes near."""
@@ -35,7 +35,7 @@ _FOLDS: Final = {
 }
 
 
-def parse(source: str) -> Node:
+def parse(source: str) -> SyntaxNode:
     """Read an expression.
 
     Raises:
@@ -80,7 +80,7 @@ class _Parser:
     def _error(self, message: str, position: int | None = None) -> CompileError:
         return CompileError(message, self._source, self._next.position if position is None else position)
 
-    def expression(self) -> Node:
+    def expression(self) -> SyntaxNode:
         self._depth += 1
         if self._depth > DEPTH:
             raise self._error(f"expression recursion limit exceeded: {DEPTH}")
@@ -94,11 +94,11 @@ class _Parser:
 
     _LEVELS: Final = (("||",), ("&&",), _RELATIONS, ("+", "-"), ("*", "/", "%"))
 
-    def _binary(self, level: int) -> Node:
+    def _binary(self, level: int) -> SyntaxNode:
         if level == len(self._LEVELS):
             return self._unary()
         left = self._binary(level + 1)
-        chain: Node | None = None
+        chain: SyntaxNode | None = None
         while mark := self._accept(*self._LEVELS[level]):
             right = self._binary(level + 1)
             if level < 2 and isinstance(left, Call) and left.function == mark.value and left is chain:
@@ -108,7 +108,7 @@ class _Parser:
                 left = chain = Call(mark.position, str(mark.value), None, (left, right))
         return left
 
-    def _unary(self) -> Node:
+    def _unary(self) -> SyntaxNode:
         marks = []
         while self._next.kind in {"!", "-"}:
             marks.append(self._take())
@@ -120,7 +120,7 @@ class _Parser:
                 node = Call(mark.position, "!" if mark.kind == "!" else "neg", None, (node,))
         return node
 
-    def _member(self) -> Node:
+    def _member(self) -> SyntaxNode:
         node = self._primary()
         while True:
             if self._accept("."):
@@ -133,7 +133,7 @@ class _Parser:
             else:
                 return node
 
-    def _selection(self, operand: Node) -> Node:
+    def _selection(self, operand: SyntaxNode) -> SyntaxNode:
         optional = self._accept("?") is not None
         token = self._take()
         if token.kind not in {"name", "quoted"}:
@@ -142,7 +142,7 @@ class _Parser:
             return self._method(operand, token)
         return Select(token.position - 1, operand, str(token.value), optional=optional)
 
-    def _method(self, operand: Node, name: Token) -> Node:
+    def _method(self, operand: SyntaxNode, name: Token) -> SyntaxNode:
         position = self._next.position  # messages point at the parenthesis, as the real compiler's do
         arguments = self._arguments()
         if isinstance(operand, Name) and operand.name in {"optional", "sets", "math", "cel", "lists", "strings"}:
@@ -151,7 +151,7 @@ class _Parser:
             return self._fold(operand, name, arguments)
         return Call(position, str(name.value), operand, arguments)
 
-    def _fold(self, operand: Node, name: Token, arguments: tuple[Node, ...]) -> Node:
+    def _fold(self, operand: SyntaxNode, name: Token, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
         macro = _FOLDS[name.value]
         first = self._variable(arguments[0])
         if len(arguments) == 2:
@@ -162,16 +162,16 @@ class _Parser:
             raise self._error("found no matching overload for 'filter' with 3 arguments", name.position)
         return Fold(name.position, macro, operand, (first, self._variable(arguments[1])), arguments[2])
 
-    def _variable(self, node: Node) -> str:
+    def _variable(self, node: SyntaxNode) -> str:
         if not isinstance(node, Name):
             raise self._error("argument must be a simple name", node.position)
         return node.name
 
-    def _arguments(self) -> tuple[Node, ...]:
+    def _arguments(self) -> tuple[SyntaxNode, ...]:
         self.expect("(")
         return self._listed(")")
 
-    def _listed(self, end: str) -> tuple[Node, ...]:
+    def _listed(self, end: str) -> tuple[SyntaxNode, ...]:
         elements = []
         while not self._accept(end):
             elements.append(self.expression())
@@ -180,7 +180,7 @@ class _Parser:
                 break
         return tuple(elements)
 
-    def _primary(self) -> Node:
+    def _primary(self) -> SyntaxNode:
         token = self._take()
         if token.kind == "literal":
             return Literal(token.position, token.value)
@@ -200,7 +200,7 @@ class _Parser:
             raise self._error(f"reserved identifier: {token.value}", token.position)
         raise self._error(f"Syntax error: mismatched input '{token.value}' expecting an expression", token.position)
 
-    def _call(self, name: Token) -> Node:
+    def _call(self, name: Token) -> SyntaxNode:
         position = self._next.position
         arguments = self._arguments()
         if name.value != "has":
@@ -210,7 +210,7 @@ class _Parser:
         select = arguments[0]
         return Select(position, select.operand, select.field, optional=select.optional, test=True)
 
-    def _map(self, start: Token) -> Node:
+    def _map(self, start: Token) -> SyntaxNode:
         entries = []
         while not self._accept("}"):
             key = self.expression()

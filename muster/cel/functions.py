@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.cel import collections, numbers, texts
-from muster.sandbox.cel.folds import Frame, Run
-from muster.sandbox.cel.times import parse_duration, parse_timestamp
-from muster.sandbox.cel.types import Type, compatible, matches
-from muster.sandbox.cel.values import CelError, equal, kind_of, unsupported
+from muster.cel import collections, numbers, texts
+from muster.cel.folds import Frame, Run, charge
+from muster.cel.times import parse_duration, parse_timestamp
+from muster.cel.types import Type, compatible, matches
+from muster.cel.values import CelError, equal, kind_of, unsupported
 
 
 class Overload(Struct, frozen=True):
@@ -24,6 +24,9 @@ class Overload(Struct, frozen=True):
     function: Callable[..., Any]
 
 
+_SIZED: Final = frozenset({str, bytes, list})
+_PER_STEP: Final = 64
+"""Characters or elements that an addition may make for one step."""
 _TYPE: Final = re.compile(r"([a-zA-Z]+)(?:\((.*)\))?")
 
 
@@ -117,6 +120,23 @@ def dispatch(name: str, chosen: Sequence[Overload], kinds: Sequence[Type], runs:
         return lambda frame: equal(runs[0](frame), runs[1](frame))
     if name == "!=":
         return lambda frame: not equal(runs[0](frame), runs[1](frame))
+    run = _call(chosen, kinds, runs)
+    return _charged(run) if name == "+" else run
+
+
+def _charged(run: Run) -> Run:
+    """Count what an addition makes as steps: a few words could ask for all the memory there is."""
+
+    def add(frame: Frame) -> Any:
+        result = run(frame)
+        if type(result) in _SIZED:
+            charge(frame, len(result) // _PER_STEP)
+        return result
+
+    return add
+
+
+def _call(chosen: Sequence[Overload], kinds: Sequence[Type], runs: Sequence[Run]) -> Run:
     if len(chosen) == 1 and not any(kind.kind == "dyn" for kind in kinds):
         return _direct(chosen[0].function, runs)
     by_kinds = [(tuple(each.kind for each in overload.parameters), overload.function) for overload in chosen]

@@ -1,4 +1,4 @@
-"""Regular expressions of Go (RE2) on Python's engine.
+"""Regular expressions of Go (RE2) on Python's engine, or on `linear` where that could take long.
 
 The two agree on most patterns. What they read differently is translated, what only one of them knows is refused, so
 that no pattern means something else here than on a real server.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from typing import Final
+
+from muster.cel import linear
 
 _CLASSES: Final = {
     "alpha": "a-zA-Z",
@@ -30,17 +32,47 @@ class PatternError(ValueError):
     """Not a pattern of RE2, or one that can't be translated. The text names the part."""
 
 
+class Pattern:
+    """A pattern that is matched by Python's engine where that can't take long, else by `linear`."""
+
+    def __init__(self, translated: str) -> None:
+        self._translated = translated
+        self._fast = re.compile(translated, re.ASCII)
+        self._linear: linear.LinearPattern | None = None
+
+    def search(self, text: str) -> bool:
+        """Whether the text has a part that matches.
+
+        Raises:
+            CelError: it would take too long to find out.
+        """
+        if linear.attempts(self._translated, len(text)) <= linear.MOST_STEPS:
+            return self._fast.search(text) is not None
+        if self._linear is None:
+            self._linear = linear.LinearPattern(self._translated)
+        return self._linear.search(text)
+
+
 @lru_cache(maxsize=4096)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> Pattern:
     """Compile a pattern of Go's ``regexp`` package.
 
     Raises:
         PatternError: it is malformed, or means something that Python's engine can't do.
     """
     try:
-        return re.compile(_Translation(pattern).result(), re.ASCII)
+        return Pattern(translated(pattern))
     except (re.error, OverflowError, RecursionError) as error:
         raise PatternError(f"error parsing regexp: {error}: `{pattern}`") from error
+
+
+def translated(pattern: str) -> str:
+    """Return the pattern as Python's engine reads it.
+
+    Raises:
+        PatternError: it means something that Python's engine can't do.
+    """
+    return _Translation(pattern).result()
 
 
 class _Translation:

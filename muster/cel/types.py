@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.cel.times import parse_duration, parse_timestamp
-from muster.sandbox.cel.values import CelError
+from muster.cel.times import parse_duration, parse_timestamp
+from muster.cel.values import CelError
 
 RESERVED: Final = frozenset(
     "true false null in as break const continue else for function if import let loop package namespace return var void while".split()  # noqa: SIM905 - a list of words reads best as words

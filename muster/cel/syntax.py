@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.cel.values import CompileError, unsupported
+from muster.cel.values import CompileError, unsupported
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t\r\n\f]+|//[^\n]*)
@@ -37,64 +37,64 @@ class Token(Struct, frozen=True):
     position: int
 
 
-class Node(Struct, frozen=True):
+class SyntaxNode(Struct, frozen=True):
     """A part of an expression; ``position`` is where to point in a message."""
 
     position: int
 
 
-class Literal(Node, frozen=True):
+class Literal(SyntaxNode, frozen=True):
     """A constant."""
 
     value: Any
 
 
-class Name(Node, frozen=True):
+class Name(SyntaxNode, frozen=True):
     """A variable."""
 
     name: str
 
 
-class Select(Node, frozen=True):
+class Select(SyntaxNode, frozen=True):
     """``operand.field``, ``operand.?field``, or ``has(operand.field)`` when it only tests."""
 
-    operand: Node
+    operand: SyntaxNode
     field: str
     optional: bool = False
     test: bool = False
 
 
-class Call(Node, frozen=True):
+class Call(SyntaxNode, frozen=True):
     """An operator or function; ``target`` is what a method is called on."""
 
     function: str
-    target: Node | None
-    arguments: tuple[Node, ...]
+    target: SyntaxNode | None
+    arguments: tuple[SyntaxNode, ...]
 
 
-class ListNode(Node, frozen=True):
+class ListNode(SyntaxNode, frozen=True):
     """A list literal."""
 
-    elements: tuple[Node, ...]
+    elements: tuple[SyntaxNode, ...]
 
 
-class MapNode(Node, frozen=True):
+class MapNode(SyntaxNode, frozen=True):
     """A map literal."""
 
-    entries: tuple[tuple[Node, Node], ...]
+    entries: tuple[tuple[SyntaxNode, SyntaxNode], ...]
 
 
-class Fold(Node, frozen=True):
+class Fold(SyntaxNode, frozen=True):
     """A macro over a list or map: ``all``, ``exists``, ``exists_one``, ``map``, ``filter``.
 
     ``variables`` are one (the element, or a map's key) or two (index and element, or key and value).
     """
 
     macro: str
-    operand: Node
+    operand: SyntaxNode
     variables: tuple[str, ...]
-    body: Node
-    where: Node | None = None
+    body: SyntaxNode
+    where: SyntaxNode | None = None
 
 
 def tokens(source: str) -> Iterator[Token]:

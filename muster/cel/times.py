@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from muster.sandbox.cel.values import CelError
+from muster.cel.values import CelError
 
 _TIMESTAMP: Final = re.compile(
     r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})(?:[Tt](?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})(?P<fraction>\.[0-9]+)?(?P<zone>[Zz]|[+-][0-9]{2}:[0-9]{2}))?"

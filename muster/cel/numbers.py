@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from muster.cel.times import parse_duration, parse_timestamp
+from muster.cel.values import CelError, checked_int
 from muster.model.amounts import Quantity, QuantityError
-from muster.sandbox.cel.times import parse_duration, parse_timestamp
-from muster.sandbox.cel.values import CelError, checked_int
 
 Row = tuple[str, str, str, Callable[..., Any]]
 """Name (with a dot before a method's), parameters, result, implementation."""

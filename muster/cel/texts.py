@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-from muster.sandbox.cel.numbers import Row
-from muster.sandbox.cel.regular import PatternError, compile_pattern
-from muster.sandbox.cel.values import CelError
+from muster.cel.numbers import Row
+from muster.cel.regular import Pattern, PatternError, compile_pattern
+from muster.cel.values import CelError
 
 _MOST: Final = 1 << 20
 
 
-def pattern(text: str) -> re.Pattern[str]:
+def pattern(text: str) -> Pattern:
     """Compile a pattern of Go's engine.
 
     Raises:
@@ -25,7 +24,7 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def _matches(text: str, wanted: str) -> bool:
-    return pattern(wanted).search(text) is not None
+    return pattern(wanted).search(text)
 
 
 def _added(left: str, right: str) -> str:

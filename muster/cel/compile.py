@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.sandbox.cel import folds
-from muster.sandbox.cel.functions import (
+from muster.cel import folds
+from muster.cel.functions import (
     CONSTANTS,
     UNSUPPORTED,
     candidates,
@@ -18,9 +18,9 @@ from muster.sandbox.cel.functions import (
     known_function,
     undeclared,
 )
-from muster.sandbox.cel.parse import parse
-from muster.sandbox.cel.syntax import Call, Fold, ListNode, Literal, MapNode, Name, Node, Select
-from muster.sandbox.cel.types import (
+from muster.cel.parse import parse
+from muster.cel.syntax import Call, Fold, ListNode, Literal, MapNode, Name, Select, SyntaxNode
+from muster.cel.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -39,7 +39,7 @@ from muster.sandbox.cel.types import (
     optional_of,
     substitute,
 )
-from muster.sandbox.cel.values import CelError, CompileError, kind_of, unsupported
+from muster.cel.values import CelError, CompileError, kind_of, unsupported
 
 Run = folds.Run
 """Evaluates a part of an expression, given the variables."""
@@ -99,7 +99,7 @@ class _Compiler:
         self._depth = 0
         self.names: set[str] = set()
 
-    def node(self, node: Node, scope: Mapping[str, Type]) -> tuple[Type, Run]:
+    def node(self, node: SyntaxNode, scope: Mapping[str, Type]) -> tuple[Type, Run]:
         """Compile one node."""
         self._depth += 1
         if self._depth > DEPTH:
@@ -109,7 +109,7 @@ class _Compiler:
         finally:
             self._depth -= 1
 
-    def _compile(self, node: Node, scope: Mapping[str, Type]) -> tuple[Type, Run]:
+    def _compile(self, node: SyntaxNode, scope: Mapping[str, Type]) -> tuple[Type, Run]:
         match node:
             case Literal(value=value):
                 return _LITERALS[kind_of(value)], lambda _frame: value
@@ -127,7 +127,7 @@ class _Compiler:
                 return self._fold(node, scope)
         raise AssertionError(node)
 
-    def _error(self, node: Node, message: str) -> CompileError:
+    def _error(self, node: SyntaxNode, message: str) -> CompileError:
         return CompileError(message, self._source, node.position)
 
     def _name(self, node: Name, scope: Mapping[str, Type]) -> tuple[Type, Run]:
@@ -252,7 +252,7 @@ class _Compiler:
         kind = map_of(join([kind for kind, _ in keys]), join([kind for kind, _ in values]))
         return kind, lambda frame: {key(frame): value(frame) for key, value in runs}
 
-    def _homogeneous(self, nodes: Sequence[Node], kinds: list[Type]) -> None:
+    def _homogeneous(self, nodes: Sequence[SyntaxNode], kinds: list[Type]) -> None:
         for node, kind in zip(nodes, kinds, strict=True):
             if not compatible(kinds[0], kind):
                 raise self._error(node, f"expected type '{kinds[0]}' but found '{kind}'")
@@ -284,6 +284,6 @@ class _Compiler:
             node, f"expression of type '{operand}' cannot be range of a comprehension (must be list, map, or dynamic)"
         )
 
-    def _boolean(self, node: Node, kind: Type) -> None:
+    def _boolean(self, node: SyntaxNode, kind: Type) -> None:
         if kind.kind not in {"bool", "dyn"}:
             raise self._error(node, f"expected type 'bool' but found '{kind}'")

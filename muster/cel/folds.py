@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from muster.sandbox.cel.values import NUMBERS, CelError, Optional, kind_of
+from muster.cel.values import NUMBERS, CelError, Optional, kind_of
 
 Frame = dict[str, Any]
 Run = Callable[[Frame], Any]
@@ -18,6 +18,18 @@ LIMIT: Final = 50_000
 """About half a second. The real server counts cost, and allows an expression 0.1 to 1 s of it."""
 
 _NO_OVERLOAD: Final = "no such overload"
+
+
+def charge(frame: Frame, steps: int) -> None:
+    """Take steps from those that an evaluation has left.
+
+    Raises:
+        CelError: it has none left.
+    """
+    left = frame[STEPS]
+    left[0] -= steps
+    if left[0] < 0:
+        raise CelError("operation cancelled: actual cost limit exceeded")
 
 
 def present(run: Run, name: str, *, typed: bool) -> Run:
@@ -158,12 +170,9 @@ def _frames(run: Run, variables: tuple[str, ...], frame: Frame) -> Iterator[tupl
     kind = kind_of(operand)
     if kind not in {"list", "map"}:
         raise CelError(_NO_OVERLOAD)
-    steps = frame[STEPS]
     inner = dict(frame)
     for number, each in enumerate(operand):
-        steps[0] -= 1
-        if steps[0] < 0:
-            raise CelError("operation cancelled: actual cost limit exceeded")
+        charge(frame, 1)
         if len(variables) == 1:
             inner[variables[0]] = each
         else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from muster.sandbox.cel.numbers import Row
-from muster.sandbox.cel.values import CelError, Optional, equal, kind_of
+from muster.cel.numbers import Row
+from muster.cel.values import CelError, Optional, equal, kind_of
 
 _MOST: Final = 1 << 20
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from muster.cel import DYN, INT, CelError, CompileError, compile_expression, from_schema, list_of
+from muster.cel.linear import MOST_STEPS, LinearPattern, attempts
+from muster.cel.numbers import double_text
+from muster.cel.regular import PatternError, compile_pattern, translated
+from muster.cel.values import kind_of
 from muster.model.amounts import Quantity
-from muster.sandbox.cel import DYN, INT, CelError, CompileError, compile_expression, from_schema, list_of
-from muster.sandbox.cel.numbers import double_text
-from muster.sandbox.cel.regular import PatternError, compile_pattern
-from muster.sandbox.cel.values import kind_of
 from muster.sandbox.core.status import quote
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "cel.json").read_text())
@@ -201,7 +203,9 @@ def test_any_text_compiles_or_is_refused_with_its_place(source):
     ],
 )
 def test_a_pattern_of_go_finds_what_go_finds(pattern, text, found):
-    assert (compile_pattern(pattern).search(text) is not None) == found
+    compiled = compile_pattern(pattern)
+    assert compiled.search(text) == found
+    assert LinearPattern(translated(pattern)).search(text) == found
 
 
 @pytest.mark.parametrize(
@@ -210,6 +214,65 @@ def test_a_pattern_of_go_finds_what_go_finds(pattern, text, found):
 def test_a_pattern_that_can_not_be_translated_is_refused(pattern):
     with pytest.raises(PatternError, match="error parsing regexp: "):
         compile_pattern(pattern)
+
+
+LEAVES = st.sampled_from(["a", "b", "[ab]", "[^a]", ".", r"\w", r"\b", "^", "$", "c", "(?i:A)"])
+PATTERNS = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.tuples(inner, inner).map("".join)
+        | st.tuples(inner, inner).map(lambda pair: f"({pair[0]}|{pair[1]})")
+        | st.tuples(inner, st.sampled_from(["*", "+", "?", "*?", "{2}", "{1,2}", "{0,2}?", "{1,}"])).map(
+            lambda pair: f"(?:{pair[0]}){pair[1]}"
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(PATTERNS, st.text("abcA. \n", max_size=7))
+def test_both_engines_find_the_same(pattern, text):
+    try:
+        python = translated(pattern)
+        expected = re.compile(python, re.ASCII).search(text) is not None
+    except (PatternError, re.error):
+        assume(False)
+    assert LinearPattern(python).search(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("(a+)+$", "a" * 60 + "b"),
+        ("^(a|a)*$", "a" * 60 + "b"),
+        ("^(a?a?a?a?)+$", "a" * 60 + "b"),
+        ("^a*a*a*a*a*$", "a" * 300 + "b"),
+        ("a*b", "a" * 20_000),
+        ("^" + "(a|a)" * 40 + "c", "a" * 41),
+        ("^" + "a?" * 40 + "a" * 40 + "c", "a" * 80),
+    ],
+)
+def test_no_pattern_makes_python_try_for_long(pattern, text):
+    # Python's engine would take from minutes to years for each of these: that the test ends is its point.
+    assert attempts(translated(pattern), len(text)) > MOST_STEPS
+    assert not compile_pattern(pattern).search(text)
+
+
+def test_a_plain_pattern_is_left_to_python():
+    assert attempts(translated(r"^gpu-[0-9]+(-mig)?$"), 64) <= MOST_STEPS
+
+
+@pytest.mark.parametrize(("pattern", "length"), [("(a+)+$", 1_000_000), ("(((a{100}){100}){100})", 10)])
+def test_a_match_that_would_take_too_long_has_no_value(pattern, length):
+    with pytest.raises(CelError, match="actual cost limit exceeded"):
+        LinearPattern(translated(pattern)).search("a" * length + "b")
+
+
+def test_additions_can_not_take_all_memory():
+    doubled = "['" + "x" * 64 + "']" + ".map(x, x + x)" * 30
+    with pytest.raises(CelError, match="actual cost limit exceeded"):
+        compile_expression(doubled, {}).evaluate({})
+    assert compile_expression("('a' + 'b') == 'ab' && [1] + [2] == [1, 2]", {}).evaluate({})
 
 
 def test_what_is_made_dynamic_has_fields_and_members():

@@ -1,12 +1,13 @@
 """The Common Expression Language as the API server uses it, for rules in CRDs, webhook match conditions and policies.
 
-Pure. An expression is compiled once, against the types of its variables, to nested functions. What this package
+Pure. What an expression may take of time and memory is bounded, patterns included: those who write expressions may be
+tenants. An expression is compiled once, against the types of its variables, to nested functions. What this package
 doesn't know is refused when it is compiled, so an expression is never true by accident. docs/decisions/0018 says why
 it is our own; the language is defined by ``cel.dev`` and the functions by ``k8s.io/apiserver/pkg/cel/library``.
 """
 
-from muster.sandbox.cel.compile import Program, compile_expression
-from muster.sandbox.cel.types import (
+from muster.cel.compile import Program, compile_expression
+from muster.cel.types import (
     BOOL,
     DYN,
     INT,
@@ -19,7 +20,7 @@ from muster.sandbox.cel.types import (
     object_of,
     optional_of,
 )
-from muster.sandbox.cel.values import CelError, CompileError, Optional
+from muster.cel.values import CelError, CompileError, Optional
 
 __all__ = [
     "BOOL",
