@@ -42,7 +42,7 @@ GANG: Final = 10
 NAMESPACES: Final = 20
 _AT_ONCE: Final = 64
 _CREATED: Final = "2026-01-01T00:00:00Z"
-_JOB: Final = """\
+JOB: Final = """\
 apiVersion: batch/v1
 kind: Job
 metadata: {name: asked, namespace: team-0}
@@ -280,7 +280,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "job.yaml").write_text(_JOB)
+        (folder / "job.yaml").write_text(JOB)
         chosen = real(options.nodes, options.pods) if options.real else sandbox(folder, options.nodes, options.pods)
         with chosen as file:
             # As where it is installed: compiled once.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
@@ -32,6 +33,9 @@ from muster.visibility.requestheader import CONFIGMAP, HeaderRules
 from muster.visibility.server import VisibilityServer
 from scheduler.configuration.reload import LivePolicy
 from scheduler.engine.policy import Policy
+
+_SETTLES: Final = 0.5
+"""Seconds between two looks whether the caches are full."""
 
 log = logging.getLogger(__name__)
 
@@ -140,6 +144,7 @@ async def serving(client: Client, clock: Clock, options: VisibilityOptions) -> A
                 port=options.probes,
                 metrics_port=None if options.metrics_tls else options.metrics_port,
             ), client, options)  # fmt: skip
+        stack.push_async_callback(_cancelled, asyncio.create_task(_settle(cluster), name="settling"))
         following = asyncio.create_task(_follow(client, trust), name="request-header CA")
         stack.push_async_callback(_cancelled, following)
         while not trust.rules.authority:
@@ -155,6 +160,14 @@ async def serving(client: Client, clock: Clock, options: VisibilityOptions) -> A
         await made.start()
         server.append(made)
         yield made
+
+
+async def _settle(cluster: WatchedCluster) -> None:
+    """Have the garbage collector pass over what was listed, once it is there."""
+    while cluster.missing():  # noqa: ASYNC110 - several caches, which tell nobody that the last of them is full
+        await asyncio.sleep(_SETTLES)
+    gc.collect()
+    gc.freeze()
 
 
 async def _probed(stack: contextlib.AsyncExitStack, probes: Probes, client: Client, options: VisibilityOptions) -> None:
