@@ -17,6 +17,7 @@ from muster.telemetry.repeated import RepeatedWarnings
 from scheduler.leader.events import EvictionEvent, EvictionRefused, EvictionRetryDue, PodEvicted
 from scheduler.model.affinity import CountingRule
 from scheduler.model.plan import Eviction
+from scheduler.model.snapshot import GroupKey
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +36,21 @@ class Evictor:
     are evicted one after the other, since a dry run doesn't spend the budget. Whose eviction is refused is spared until
     it is time to try again: the next cycle looks for others. An eviction whose outcome is unknown is read back, never
     repeated blind.
+
+    ``record_on_group`` records an event on a PodGroup: its key, a reason and a sentence.
     """
 
-    def __init__(self, client: Client, recorder: EventRecorder, emit: Callable[[EvictionEvent], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        recorder: EventRecorder,
+        emit: Callable[[EvictionEvent], None],
+        record_on_group: Callable[[GroupKey, str, str], None],
+    ) -> None:
         self._client = client
         self._recorder = recorder
         self._emit = emit
+        self._record_on_group = record_on_group
         self._slots = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
         self._running: set[asyncio.Task[None]] = set()
         self._failing: dict[str, Backoff] = {}
@@ -78,6 +88,8 @@ class Evictor:
         except errors.FenceLostError:
             log.info("the eviction of %d pods is left to the next leader", len(batch) - len(evicted))
             return
+        finally:
+            self._record_losses([each for each in batch if each.task.uid in evicted])
         if refusal is not None:
             await self._refused(*refusal, batch, evicted)
 
@@ -165,15 +177,30 @@ class Evictor:
     def _record(self, eviction: Eviction) -> None:
         task = eviction.task
         about = Object(metadata=Meta(name=task.name, namespace=task.namespace, uid=task.uid))
-        # The event is for those who see this namespace, who may not see another.
-        same = eviction.beneficiary.namespace == task.namespace
-        winner = eviction.title if same else "a PodGroup of another namespace"
-        reason, words = "Preempted", f"Preempted by {winner} (priority {eviction.priority})"
-        if eviction.reclaimed_by:
-            reason, words = "Reclaimed", f"Reclaimed by queue {eviction.reclaimed_by} for {winner}"
-        elif eviction.beneficiary == eviction.group:
-            words = f"Evicted: the other pods of {eviction.title}, which must start together, found no nodes"
-        self._recorder.record(kinds.PODS, about, reason, words)
+        self._recorder.record(kinds.PODS, about, *_reason_and_words(eviction))
+
+    def _record_losses(self, evicted: Iterable[Eviction]) -> None:
+        """Record on each PodGroup how many of its pods were evicted for another one."""
+        losses: dict[GroupKey, list[Eviction]] = {}
+        for each in evicted:
+            if each.beneficiary != each.group:
+                losses.setdefault(each.group, []).append(each)
+        for key, lost in losses.items():
+            reason, words = _reason_and_words(lost[0])
+            pods = f"pod {lost[0].task.name} is" if len(lost) == 1 else f"{len(lost)} pods are"
+            self._record_on_group(key, reason, f"{words}: {pods} evicted")
+
+
+def _reason_and_words(eviction: Eviction) -> tuple[str, str]:
+    """Return the reason of the event of an eviction, and its sentence."""
+    # The event is for those who see this namespace, who may not see another.
+    same = eviction.beneficiary.namespace == eviction.task.namespace
+    winner = eviction.title if same else "a PodGroup of another namespace"
+    if eviction.reclaimed_by:
+        return "Reclaimed", f"Reclaimed by queue {eviction.reclaimed_by} for {winner}"
+    if eviction.beneficiary == eviction.group:
+        return "Preempted", f"Evicted: the other pods of {eviction.title}, which must start together, found no nodes"
+    return "Preempted", f"Preempted by {winner} (priority {eviction.priority})"
 
 
 async def _attempt(eviction: Eviction, step: Callable[[Eviction], Awaitable[None]]) -> _Refusal | None:

@@ -59,6 +59,11 @@ class GroupEvents:
         if status.owner:
             self._record_on_owner(status, wrong)
 
+    def record_on(self, key: GroupKey, reason: str, message: str) -> None:
+        """Record what others did to a group; nothing where it is gone."""
+        if (group := self._find_group(key)) is not None:
+            self._recorder.record(self._kinds[key.group], group, reason, message)
+
     def forget(self, key: GroupKey) -> None:
         """Keep nothing of a group that is gone."""
         self._recorded.pop(key, None)

@@ -128,10 +128,10 @@ class Leadership:
         # What goes out.
         claims, volumes = informers.cache(kinds.CLAIMS), informers.cache(kinds.VOLUMES)
         self._binder = Binder(client, VolumeBinder(client, claims, volumes, informers.cache(kinds.NODES)), self.handle)
-        self._evictor = Evictor(client, recorder, self.handle)
         self._queues = QueueController(client, informers, recorder, scheduler_names)
         group_kinds = {kind.group: kind for kind in informers.groups}
         group_events = GroupEvents(recorder, group_kinds, informers.group)
+        self._evictor = Evictor(client, recorder, self.handle, group_events.record_on)
         self._statuses = StatusWriter(client, group_events, group_kinds, self.handle, self._queues.work)
         self._unplaced = UnplacedPods(client, clock, informers.pods, scheduler_names)
         self._pod_events = PodEvents(recorder, informers.pods, scheduler_names, self._binder.busy)

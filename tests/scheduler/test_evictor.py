@@ -75,9 +75,15 @@ class Told:
         (self.spared if isinstance(event, EvictionRefused) else self.again).append(event.uid)
 
 
+def untold(key: GroupKey, reason: str, message: str) -> None:
+    """Leave events of groups out."""
+
+
 async def evicted(server: Server, seconds: float = 60) -> Told:
     told, client = Told(), Client(server)
-    evictor = Evictor(client, EventRecorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "muster"), told)
+    evictor = Evictor(
+        client, EventRecorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "muster"), told, untold
+    )
     evictor.start([EVICTION])
     await asyncio.sleep(seconds)
     await evictor.close()
@@ -103,7 +109,7 @@ class Recorder:
 )
 async def test_an_event_names_who_gets_the_place_within_a_namespace_only(namespace: str, text: str):
     recorder: Any = Recorder()
-    evictor = Evictor(Client(Server(status(201))), recorder, Told())
+    evictor = Evictor(Client(Server(status(201))), recorder, Told(), untold)
     evictor.start([replace(EVICTION, beneficiary=GROUP._replace(namespace=namespace, name="urgent"))])
     await asyncio.sleep(1)
     await evictor.close()
@@ -181,24 +187,61 @@ class Choosy(Server):
         return await super().request(request, within=within)
 
 
+class Spent(Choosy):
+    """Its budget lets one go; dry runs spend nothing."""
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        self.refused = {"a", "b", "c"} if self.evicted and request.query.get("dryRun") != "All" else set()
+        return await super().request(request, within=within)
+
+
 class Heard(Told):
     """Keeps the events as well."""
 
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Any] = []
+        self.groups: list[tuple[str, str, str]] = []
 
     def __call__(self, event: Any) -> None:
         self.events.append(event)
 
+    def on_group(self, key: GroupKey, reason: str, message: str) -> None:
+        self.groups.append((key.name, reason, message))
 
-async def evicted_together(server: Server, *victims: Eviction) -> list[Any]:
+
+async def heard_of(server: Server, *victims: Eviction) -> Heard:
     heard, client = Heard(), Client(server)
-    evictor = Evictor(client, EventRecorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "muster"), heard)
+    recorder = EventRecorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "muster")
+    evictor = Evictor(client, recorder, heard, heard.on_group)
     evictor.start(victims)
     await asyncio.sleep(4)
     await evictor.close()
-    return heard.events
+    return heard
+
+
+async def evicted_together(server: Server, *victims: Eviction) -> list[Any]:
+    return (await heard_of(server, *victims)).events
+
+
+async def test_each_group_that_loses_pods_is_told_for_whom_and_how_many():
+    other = replace(victim("c"), group=GROUP._replace(name="h"), reclaimed_by="research")
+    heard = await heard_of(Choosy(set(), dry=False), victim("a"), victim("b"), other)
+    assert sorted(heard.groups) == [
+        ("g", "Preempted", "Preempted by PodGroup ns/urgent (priority 0): 2 pods are evicted"),
+        ("h", "Reclaimed", "Reclaimed by queue research for PodGroup ns/urgent: pod c is evicted"),
+    ]
+
+
+async def test_a_group_is_told_of_the_pods_that_were_evicted_before_a_refusal_only():
+    heard = await heard_of(Spent(set(), dry=False), victim("a", budget=True), victim("b", budget=True))
+    assert heard.groups == [("g", "Preempted", "Preempted by PodGroup ns/urgent (priority 0): pod a is evicted")]
+    assert (await heard_of(Choosy({"b"}, dry=True), victim("a"), victim("b"))).groups == []
+
+
+async def test_a_gang_that_is_undone_is_not_told_that_it_lost_pods_to_another():
+    heard = await heard_of(Choosy(set(), dry=False), replace(victim("a"), beneficiary=GROUP))
+    assert heard.groups == []
 
 
 async def test_where_a_dry_run_is_refused_nobody_is_evicted():
@@ -214,13 +257,6 @@ async def test_where_a_dry_run_is_refused_nobody_is_evicted():
 
 
 async def test_the_first_refusal_stops_the_rest_of_those_that_have_a_budget():
-    class Spent(Choosy):
-        """Its budget lets one go; dry runs spend nothing."""
-
-        async def request(self, request: Request, *, within: float) -> Response:
-            self.refused = {"a", "b", "c"} if self.evicted and request.query.get("dryRun") != "All" else set()
-            return await super().request(request, within=within)
-
     server = Spent(set(), dry=False)
     first, refused = await evicted_together(server, *[victim(name, budget=True) for name in "abc"], victim("free"))
     assert server.evicted == ["a"]
@@ -277,7 +313,7 @@ def test_who_left_before_an_eviction_was_refused_left_in_vain(build):
 
 async def test_an_event_of_what_was_reclaimed_names_the_queue_that_it_was_reclaimed_by():
     recorder: Any = Recorder()
-    evictor = Evictor(Client(Server(status(201))), recorder, Told())
+    evictor = Evictor(Client(Server(status(201))), recorder, Told(), untold)
     evictor.start([replace(EVICTION, beneficiary=GROUP._replace(name="urgent"), reclaimed_by="research")])
     await asyncio.sleep(1)
     await evictor.close()

@@ -80,6 +80,14 @@ async def have_nodes(world):
     return counts
 
 
+async def told_of_losses(world, reason, count):
+    """Whether PodGroups have events of that reason that count as many evicted pods."""
+    events = (await world.client.list(kinds.EVENTS, world.namespace)).items
+    told = [each.message for each in events if each.reason == reason and each.involved_object["kind"] == "PodGroup"]
+    lost = [message.rpartition(": ")[2].split() for message in told]
+    return sum(1 if words[0] == "pod" else int(words[0]) for words in lost) == count
+
+
 async def comes_to(world, **counts):
     async def so():
         return await have_nodes(world) == counts
@@ -178,6 +186,7 @@ async def test_what_groups_of_one_borrowed_goes_back_to_the_queue_that_it_is_due
     await world.until(lambda: run(world, ("single", 4)))
     await world.create(job("training", 2, **{QUEUE: "due"}))
     await world.until(lambda: run(world, ("training", 2), ("single", 2)), within=180)
+    await world.until(lambda: told_of_losses(world, "Reclaimed", 2))
 
 
 async def test_a_department_takes_from_its_own_first_and_leaves_others_what_they_deserve(world):
@@ -213,3 +222,4 @@ async def test_a_deployment_of_high_priority_preempts_for_its_minimum_on_a_full_
     await world.rest(5)
     counts = [pod.name.split("-")[0] for pod in await world.pods() if pod.spec.node_name]
     assert (counts.count("urgent"), counts.count("below")) == (minimum, 4 - minimum)
+    await world.until(lambda: told_of_losses(world, "Preempted", minimum))
