@@ -35,6 +35,7 @@ CASES: dict[str, tuple[int, str]] = {
     "why-a-quota-yaml": (0, f"podgroup why late -n team-a --state {QUOTA} -o yaml"),
     "why-beside-one-let-in-before": (0, f"podgroup why train -n team-a --state {LETIN}"),
     "why-unknown-group": (1, f"podgroup why trian -n team-a --state {BUSY}"),
+    "why-an-unknown-name": (1, "podgroup why trian --state states/generated.yaml"),
     "why-other-namespace": (1, f"podgroup why train --state {EMPTY}"),
     "admit-starts-now": (0, f"admit -f files/job.yaml --state {EMPTY}"),
     "admit-a-gang-and-its-job": (0, f"admit -f files/gang.yaml --state {EMPTY}"),

@@ -16,6 +16,7 @@ from muster.cli.questions import AnswerBasis, Question, done, question_options, 
 from muster.kube import errors
 from muster.kube.transport import Request
 from muster.model import grouping, kinds
+from muster.model.objects import Meta
 from muster.whatif.cluster_view import PODGROUPS
 
 if TYPE_CHECKING:
@@ -105,13 +106,19 @@ def _unknown(state: ClusterObjects, namespace: str, name: str) -> str:
     if naming:
         waits = "1 pod names it and waits" if naming == 1 else f"{naming} pods name it and wait"
         return f'no PodGroup "{name}" in namespace {namespace}; {waits}: create it'
-    known = [each.name for kind in PODGROUPS for each in state.of(kind, namespace)]
+    known = dict(_typed(each.metadata) for kind in PODGROUPS for each in state.of(kind, namespace))
     if not known:
         elsewhere = sorted({each.namespace for kind in PODGROUPS for each in state.of(kind) if each.name == name})
         there = f": there is one in {', '.join(elsewhere)}; name it with -n" if elsewhere else ""
         return f'no PodGroup "{name}" in namespace {namespace}, which has none{there}'
     near = difflib.get_close_matches(name, known, _SHOWN) or sorted(known)[:_SHOWN]
-    return f'no PodGroup "{name}" in namespace {namespace}; there is {", ".join(near)}'
+    return f'no PodGroup "{name}" in namespace {namespace}; there is {", ".join(known[each] for each in near)}'
+
+
+def _typed(group: Meta) -> tuple[str, str]:
+    """Return the name that may be meant, and what is to be typed: ``job/train`` for a generated group, which nobody names."""
+    kind, _, name = grouping.owner_of(group).partition(" ")
+    return (name, f"{kind.lower()}/{name}") if kind else (group.name, group.name)
 
 
 def _unknown_of_kind(state: ClusterObjects, namespace: str, kind: str, name: str) -> str:
