@@ -12,13 +12,19 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from muster.model import names
 from muster.telemetry import logs
 from muster.telemetry.options import log_options, probe_options
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from scheduler.configuration.reload import LivePolicy
+    from scheduler.engine.policy import Policy
 
 log = logging.getLogger(__name__)
 
@@ -78,21 +84,38 @@ def scheduler(**options: Any) -> None:
     import uvloop
 
     from muster.kube.errors import KubeError
-    from scheduler.configuration.config import ConfigurationError, read
 
     try:
-        policy = read(options["configuration"])
+        policy = _policy(options["configuration"])
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(options, policy))
-    except ConfigurationError as error:
-        raise click.ClickException(str(error)) from error
     except (KubeError, OSError) as error:
         raise click.ClickException(" ".join(str(error).split())) from error
     finally:
         gc.enable()
 
 
-async def _run(options: dict[str, Any], policy: Any) -> None:
+def _policy(file: Path | None) -> Policy:
+    """Return what a file configures, else what is built in: without a file, nothing that reads one is imported."""
+    if file is None:
+        from scheduler.configuration import builtin
+
+        return builtin.policy()
+    from scheduler.configuration.config import ConfigurationError, read
+
+    try:
+        return read(file)
+    except ConfigurationError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _live_policy(file: Path, registry: CollectorRegistry) -> LivePolicy:
+    from scheduler.configuration.reload import LivePolicy
+
+    return LivePolicy(file, registry)
+
+
+async def _run(options: dict[str, Any], policy: Policy) -> None:
     """Stand for election and work, until SIGINT or SIGTERM."""
     from muster.kube import auth
     from muster.kube.client import Client
@@ -101,7 +124,6 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
     from muster.kube.http import HttpTransport
     from muster.kube.lease import LeaderElector
     from muster.kube.threads import Heartbeat, on_loop, run_in_thread
-    from scheduler.configuration.reload import LivePolicy
     from scheduler.leader.worker import Worker
 
     me = asyncio.current_task()
@@ -122,7 +144,8 @@ async def _run(options: dict[str, Any], policy: Any) -> None:
             namespace=options["lease_namespace"],
             quota_mode="" if options["quota_mode"] == "none" else options["quota_mode"],
         )
-        live = LivePolicy(options["configuration"], worker.metrics.registry) if options["configuration"] else None
+        file = options["configuration"]
+        live = _live_policy(file, worker.metrics.registry) if file is not None else None
         collector = GarbageCollection()
 
         async def lead(fence: Fence) -> None:

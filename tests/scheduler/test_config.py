@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -272,3 +274,15 @@ def test_all_mistakes_are_told_at_once():
 def test_no_text_breaks_the_parser(text):
     with contextlib.suppress(ConfigurationError):
         config.parse(text)
+
+
+@pytest.mark.processes
+def test_a_scheduler_without_a_file_imports_nothing_that_reads_one():
+    code = (
+        "import sys, scheduler.leader.worker\n"
+        "from scheduler import __main__ as program\n"
+        "program._policy(None)\n"
+        "print([each for each in ('pydantic', 'scheduler.configuration.config') if each in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
