@@ -53,6 +53,7 @@ class CycleReport:
         metrics.faults.report(plan.faults)
         metrics.waiting.set(sum(counts.get(TaskStatus.PENDING, 0) for counts in plan.tasks.values()))
         metrics.queues.observe(plan.queues)
+        metrics.queue_waits.count_evictions(plan)
         if log.isEnabledFor(logging.DEBUG):
             _log_decisions(plan, round(seconds * 1000, 2))
         self._follow(plan, now)
@@ -67,6 +68,7 @@ class CycleReport:
     def close(self) -> None:
         """Show nothing that another leader may change from now on."""
         self._metrics.queues.observe({})
+        self._metrics.queue_waits.observe(())
         self._metrics.waiting.set(0)
         for stage in Stage:
             self._metrics.groups.labels(stage.value).set(0)
@@ -99,6 +101,11 @@ class CycleReport:
             left = plan.groups.get(wait.key)
             if left is not None and left.uid == uid:
                 self._left_stage(wait, now)
+        self._metrics.queue_waits.observe(
+            (record.queue, now - self._waiting[plan.groups[key].uid].since)
+            for key, record in plan.records.items()
+            if record.stage is not Stage.BIND
+        )
         for stage in Stage:
             self._metrics.groups.labels(stage.value).set(counts[stage])
             self._metrics.longest.labels(stage.value).set(longest[stage])

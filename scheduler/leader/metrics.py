@@ -15,6 +15,7 @@ from muster.model.amounts import NANO, NOTHING
 from muster.telemetry.bounded import Labels
 from muster.telemetry.registry import registry
 from scheduler.leader.plugin_faults import FaultLog
+from scheduler.leader.queue_waits import QueueWaitCollector
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import QueueShare
 
@@ -80,6 +81,7 @@ class SchedulerMetrics:
         )
         self.queues = QueueShareCollector()
         self.registry.register(self.queues)
+        self.queue_waits = QueueWaitCollector(self.registry)
         for stage in Stage:
             self.groups.labels(stage.value)
             self.waited.labels(stage.value)

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from muster.model.amounts import Resources
+from muster.model.amounts import NOTHING, Resources
 from scheduler.leader import metrics as counted
+from scheduler.leader import queue_waits
 from scheduler.leader.cycle_report import CycleReport
 from scheduler.leader.metrics import SchedulerMetrics
-from scheduler.model.plan import QueueShare
-from scheduler.model.snapshot import GroupKey
+from scheduler.model.constraints import Constraints
+from scheduler.model.plan import Eviction, QueueShare
+from scheduler.model.snapshot import GroupKey, Task, TaskClass, TaskStatus
 
 
 @pytest.fixture
@@ -120,6 +122,41 @@ def test_waiting_is_measured_by_stage(build: Any, metrics: SchedulerMetrics, tel
     assert value("muster_scheduler_podgroup_wait_seconds_count", stage) == 1
     assert value("muster_scheduler_podgroup_wait_seconds_sum", stage) == 40
     assert value("muster_scheduler_longest_wait_seconds", stage) == 0
+
+
+def test_waiting_is_measured_by_queue_and_bounded(
+    build: Any, metrics: SchedulerMetrics, teller: CycleReport, tell: Any
+) -> None:
+    value = metrics.registry.get_sample_value
+    build.queue("lab").node("a", "2")
+    build.gang("g", 3, 3, phase="Pending").gang("h", 3, 3, phase="Pending").gang(
+        "x", 3, 3, phase="Pending", queue="lab"
+    )
+    tell()
+    tell(30)
+    default, lab = {"queue": "default"}, {"queue": "lab"}
+    assert value("muster_scheduler_queue_waiting_podgroups", default) == 2
+    assert value("muster_scheduler_queue_longest_wait_seconds", default) == 30
+    assert value("muster_scheduler_queue_waiting_podgroups", lab) == 1
+    many = [(f"queue-{number}", float(number)) for number in range(queue_waits.MAX_QUEUES + 5)]
+    metrics.queue_waits.observe(many)
+    assert value("muster_scheduler_queue_waiting_podgroups", {"queue": "queue-4"}) is None
+    assert value("muster_scheduler_queue_longest_wait_seconds", {"queue": "queue-5"}) == 5
+    teller.close()
+    assert value("muster_scheduler_queue_waiting_podgroups", {"queue": "queue-5"}) is None
+
+
+def test_evictions_are_counted_by_the_queue_that_loses_the_pod(
+    build: Any, metrics: SchedulerMetrics, teller: CycleReport
+) -> None:
+    build.queue("lab").node("a", "2").gang("g", 3, 3, phase="Pending", queue="lab")
+    plan = build.cycle()
+    task = Task("uid-p", "ns", "p", TaskClass(NOTHING, Constraints()), TaskStatus.RUNNING, "a")
+    (group,) = plan.groups
+    evictions = tuple(Eviction(task, key, group, "") for key in (group, group._replace(name="gone")))
+    teller.report(replace(plan, evictions=evictions), build.now.timestamp(), 0.002)
+    value = metrics.registry.get_sample_value
+    assert value("muster_scheduler_queue_evictions_total", {"queue": "lab"}) == 1
 
 
 def test_queues_show_what_they_have_and_deserve(
