@@ -22,7 +22,7 @@ from muster.model.objects import Job, OwnerReference, Pod, PodGroup
 from scheduler.controllers import manifests
 from scheduler.controllers.expected_pods import ControllerPods
 from scheduler.controllers.generated_groups import GeneratedGroups, GroupSource
-from scheduler.controllers.workload import HELD, held_text
+from scheduler.controllers.workload import ABSENT_SECONDS, HELD, absent_text, held_text
 from scheduler.controllers.workload_groups import WorkloadController
 from scheduler.engine import lifecycle
 from scheduler.model.snapshot import Phase
@@ -69,6 +69,7 @@ class PodGroupController:
         self._workloads = WorkloadController(client, informers, self._generated, scheduler_names)
         self._controller_pods = ControllerPods(informers)
         self._released: frozenset[str] = frozenset()
+        self._without_group: set[str] = set()
         self._work: WorkQueue[_GroupRef] = WorkQueue("workload", self._reconcile)
         informers.jobs.subscribe(self._on_job)
         informers.pods.subscribe(self._on_pod)
@@ -145,6 +146,19 @@ class PodGroupController:
             await self._suspend(job, group)
         elif group is not None:
             await self._note_group(job, group)
+        elif job.metadata.uid not in self._without_group:
+            self._without_group.add(job.metadata.uid)
+            asyncio.get_running_loop().call_later(ABSENT_SECONDS, self._say_absent, job)
+
+    def _say_absent(self, job: Job) -> None:
+        """Say of a Job that the group that it names isn't there, if that is still so."""
+        self._without_group.discard(job.metadata.uid)
+        now = self._informers.jobs.get(job.name, job.namespace)
+        if now is None or now.metadata.uid != job.metadata.uid:
+            return
+        name = grouping.group_of(now.spec.template.metadata)
+        if name and self._informers.find_group(now.namespace, name) is None:
+            self._recorder.record(kinds.JOBS, now, HELD, absent_text(name), type_="Warning")
 
     async def _house(self, job: Job) -> None:
         """Make the group of a Job that names none, after noting on the Job which one it is where it isn't its own."""

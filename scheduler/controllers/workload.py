@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from muster.model import grouping, kinds
+from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Condition, Meta, Object, OwnerReference
 from muster.model.text import counted
+
+ABSENT_SECONDS: Final = 10.0
+"""How long a PodGroup that people name may be missing before events say so: what is applied together comes in any order."""
 
 CREATED: Final = "PodGroupCreated"
 HELD: Final = "Held"
@@ -42,3 +45,8 @@ def created_text(queue: str, minimum: int) -> str:
 def held_text(queue: str, wrong: Condition | None) -> str:
     """Say what a workload waits for."""
     return f"Waits in queue {queue}" + (f": {wrong.message}" if wrong is not None else "")
+
+
+def absent_text(group: str) -> str:
+    """Say that what waits names a group that isn't there."""
+    return f"PodGroup {group} does not exist: create it, or remove the annotation {names.GROUP_NAME}"

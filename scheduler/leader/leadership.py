@@ -134,7 +134,7 @@ class Leadership:
         self._evictor = Evictor(client, recorder, self.handle, group_events.record_on)
         self._statuses = StatusWriter(client, group_events, group_kinds, self.handle, self._queues.work)
         self._unplaced = UnplacedPods(client, clock, informers.pods, scheduler_names)
-        self._pod_events = PodEvents(recorder, informers.pods, scheduler_names, self._binder.busy)
+        self._pod_events = PodEvents(recorder, informers.pods, scheduler_names, self._binder.busy, informers.find_group)
 
         # Controllers that need nothing of a cycle, or little.
         self._namespaces = NamespaceLabelController(client, informers, quota_mode)

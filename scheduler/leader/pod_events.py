@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, Literal, NamedTuple
 
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.events import EventRecorder
 from muster.model import grouping, kinds
 from muster.model.objects import Pod
+from scheduler.controllers.workload import ABSENT_SECONDS, absent_text
 from scheduler.engine import lifecycle
 from scheduler.model.plan import GroupStatus, Plan, Urgency
 from scheduler.model.snapshot import GroupKey, JobInfo, Snapshot
@@ -50,13 +51,15 @@ class PodEvents:
         pods: ObjectCache[Pod],
         scheduler_names: Collection[str],
         busy: Callable[[], bool],
+        find_group: Callable[[str, str], object | None],
     ) -> None:
-        """``busy``: whether there is something more urgent to write."""
+        """``busy``: whether there is something more urgent to write; ``find_group``: by namespace and name."""
         self.dropped = 0
         self._recorder = recorder
         self._pods = pods
         self._names = frozenset(scheduler_names)
         self._busy = busy
+        self._find_group = find_group
         self._line: deque[_PodEvent] = deque()
         self._some = asyncio.Event()
         self._new: set[_Place] = set()
@@ -77,10 +80,15 @@ class PodEvents:
             for status in changed:
                 if (job := jobs.get(status.key)) is not None:
                     self._fail_all(status, job)
+        absent: list[tuple[_Place, str]] = []
         for place in sorted(new):
             pod = self._pods.get(place[1], place[0])
             if pod is not None and (its := self._status_of(pod, plan)) is not None:
                 self._fail(its, place, pod.metadata.uid)
+            elif pod is not None and self._absent_group(pod):
+                absent.append((place, pod.metadata.uid))
+        if absent:
+            asyncio.get_running_loop().call_later(ABSENT_SECONDS, self._fail_without_group, absent)
 
     async def run(self) -> None:
         """Record, until cancelled."""
@@ -126,6 +134,20 @@ class PodEvents:
             return
         if self._put(_PodEvent(place, uid, FAILED, f"{status.called}: {wrong.message}")):
             self._told[uid] = wrong.reason
+
+    def _absent_group(self, pod: Pod) -> str:
+        """Return the group that a pod without a node names, if people ought to make it and it isn't there."""
+        name = grouping.group_of(pod.metadata)
+        if not name or pod.spec.node_name or grouping.is_generated(name):
+            return ""
+        return name if self._find_group(pod.namespace, name) is None else ""
+
+    def _fail_without_group(self, pods: Iterable[tuple[_Place, str]]) -> None:
+        """Say of pods that the group that they name isn't there, if that is still so."""
+        for place, uid in pods:
+            pod = self._pods.get(place[1], place[0])
+            if pod is not None and pod.metadata.uid == uid and (name := self._absent_group(pod)):
+                self._put(_PodEvent(place, uid, FAILED, absent_text(name)))
 
     def _put(self, event: _PodEvent) -> bool:
         if len(self._line) >= MOST_IN_LINE:

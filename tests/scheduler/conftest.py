@@ -232,6 +232,7 @@ _KINDS = (
     kinds.PODGROUPS,
     kinds.QUEUES,
     kinds.DEPLOYMENTS,
+    kinds.STATEFULSETS,
     kinds.PRIORITYCLASSES,
     kinds.RESOURCEQUOTAS,
 )

@@ -31,7 +31,14 @@ class Setting:
         self.recorded = Recorded()
         self.pods: ObjectCache[Pod] = ObjectCache()
         self.busy = False
-        self.events = PodEvents(self.recorded, self.pods, [names.SCHEDULER_NAME], lambda: self.busy)  # type: ignore[arg-type]
+        self.groups: set[str] = set()
+        self.events = PodEvents(
+            self.recorded,  # type: ignore[arg-type]
+            self.pods,
+            [names.SCHEDULER_NAME],
+            lambda: self.busy,
+            lambda _, name: name if name in self.groups else None,
+        )
 
     def shows(self, name: str, group: str = "g", **more: Any) -> None:
         pod = self.build.a_pod(name, group, **more)
@@ -121,3 +128,21 @@ async def test_a_pod_of_another_scheduler_has_no_event_of_ours(setting):
     setting.shows("theirs", schedulerName="default-scheduler", node="a")
     await asyncio.sleep(1)
     assert setting.recorded.told == []
+
+
+async def test_a_pod_whose_group_is_not_there_is_told_so_once_it_was_given_time_to_come(setting):
+    setting.build.node("a", "1")
+    setting.shows("early")
+    setting.shows("named", "podgroup-0b8e9d4e-5f5a-4f0e-9a58-5f6f0c5f4a11")
+    setting.shows("late", "h")
+    setting.decides()
+    await asyncio.sleep(9)
+    assert setting.recorded.told == []
+    setting.groups.add("h")
+    await asyncio.sleep(2)
+    ((_, name, reason, message),) = setting.recorded.told
+    assert (name, reason) == ("early", "FailedScheduling")
+    assert message == "PodGroup g does not exist: create it, or remove the annotation scheduling.k8s.io/group-name"
+    setting.decides()
+    await asyncio.sleep(20)
+    assert len(setting.recorded.told) == 1
