@@ -393,3 +393,30 @@ async def test_with_what_ships_bare_pods_stay_unless_reclaim_may_take_them(world
     assert len(await running_pods(world, 2, "bare")) == 2
     world.worker.adopt(config.parse(SOON.replace("leastRunTime: 1s", "leastRunTime: 1s, barePods: true")))
     assert len(await world.until(lambda: running_pods(world, 1, "training"), within=180)) == 1
+
+
+@pytest.mark.only(
+    "sandbox", reason="that evictions count as failures is the Job controller's, and its kubelet is simulated"
+)
+@pytest.mark.parametrize("ignored", [True, False])
+async def test_a_job_that_lends_fails_by_evictions_unless_it_says_that_they_do_not_count(world, *, ignored):
+    await world.node("4")
+    for name in ("lends", "due"):
+        await world.create({"apiVersion": kinds.QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}})
+    await world.work(SOON)
+    lending = job("lending", 4, **{QUEUE: "lends", names.GROUP_MIN_MEMBER: "1"})
+    lending["spec"] |= {"backoffLimit": 0}
+    if ignored:
+        disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+        lending["spec"]["podFailurePolicy"] = {"rules": [{"action": "Ignore", "onPodConditions": disrupted}]}
+    await world.create(lending)
+    await world.until(lambda: running_pods(world, 4, "lending"))
+    await world.create(job("training", 2, **{QUEUE: "due"}))
+    await world.until(lambda: running_pods(world, 2, "training"), within=180)
+    await world.rest(5)
+    lent = await world.job("lending")
+    failed = {each.type for each in lent.status.conditions or () if each.status == "True"} & {"Failed", "FailureTarget"}
+    assert bool(failed) is not ignored
+    if ignored:
+        assert lent.status.failed == 0
+        assert len(await running_pods(world, 2, "lending")) == 2

@@ -404,6 +404,25 @@ def test_a_finished_job_goes_when_its_time_to_live_is_over() -> None:
     assert world.removed
 
 
+IGNORED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "failed"), [({"rules": [IGNORED]}, False), (None, True)], ids=["ignored", "counted"]
+)
+def test_a_disrupted_pod_does_not_count_as_failed_where_the_job_says_so(policy: Any, failed: bool) -> None:  # noqa: FBT001
+    fields = {"podFailurePolicy": policy, "podReplacementPolicy": "Failed"} if policy else {}
+    world = World(job(backoffLimit=0, **fields))
+    world.settle()
+    (pod,) = world.pods.values()
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    pod["status"] = {"phase": "Failed", "conditions": [disrupted]}
+    world.settle()
+    assert ("Failed" in world.conditions()) is failed
+    assert world.job["status"].get("failed", 0) == int(failed)
+    assert any(each["status"].get("phase") != "Failed" for each in world.pods.values()) is not failed
+
+
 @pytest.mark.parametrize("field", ["podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes"])
 def test_a_job_that_asks_for_what_the_sandbox_cannot_do_fails_and_says_so(field: str) -> None:
     world = World(job(**{field: {}}))

@@ -80,7 +80,9 @@ def count(job: Object, pods: Sequence[Object]) -> JobCounts:
     succeeded, old_succeeded = _flush(status.get("succeeded", 0), noted.get("succeeded", ()), waiting)
     failed, old_failed = _flush(status.get("failed", 0), noted.get("failed", ()), waiting)
     known = {*old_succeeded, *old_failed}
-    fresh = [pod for uid, pod in waiting.items() if uid not in known and _over(job, pod)]
+    over = [pod for uid, pod in waiting.items() if uid not in known and _over(job, pod)]
+    ignored = [pod for pod in over if _ignored(job, pod)]
+    fresh = [pod for pod in over if pod not in ignored]
     fresh_succeeded = [pod for pod in fresh if p.phase(pod) == "Succeeded"]
     fresh_failed = [pod for pod in fresh if p.phase(pod) != "Succeeded"]
     now_succeeded, now_failed = fresh_succeeded[:AT_ONCE], fresh_failed[:AT_ONCE]
@@ -100,9 +102,9 @@ def count(job: Object, pods: Sequence[Object]) -> JobCounts:
         terminating=sum(p.leaving(pod) and not p.ended(pod) for pod in pods),
         fresh_succeeded=now_succeeded,
         fresh_failed=now_failed,
-        release=[*(waiting[uid] for uid in known), *now_succeeded, *now_failed],
+        release=[*(waiting[uid] for uid in known), *now_succeeded, *now_failed, *ignored],
         counters=_counters(job, succeeded, failed, uncounted, completed),
-        settled=not known and not fresh,
+        settled=not known and not over,
     )
 
 
@@ -114,6 +116,24 @@ def _flush(counted: int, uids: Iterable[str], waiting: dict[str, Object]) -> tup
 def _over(job: Object, pod: Object) -> bool:
     """Whether the pod counts as succeeded or failed; a deleted one has failed, unless only failed ones are replaced."""
     return p.ended(pod) or (p.leaving(pod) and job["spec"].get("podReplacementPolicy") != "Failed")
+
+
+def ignores_only(policy: dict[str, Any]) -> bool:
+    """Whether a podFailurePolicy has no rules but those that leave failures by a condition of their pods uncounted."""
+    rules = policy.get("rules") or ()
+    return bool(rules) and all(rule.get("action") == "Ignore" and rule.get("onPodConditions") for rule in rules)
+
+
+def _ignored(job: Object, pod: Object) -> bool:
+    """Whether the policy of the Job says that this failure doesn't count: an eviction, by DisruptionTarget."""
+    if p.phase(pod) == "Succeeded":
+        return False
+    rules = (job["spec"].get("podFailurePolicy") or {}).get("rules", ())
+    found = {(each["type"], each["status"]) for each in (pod.get("status") or {}).get("conditions") or ()}
+    wanted = (
+        (each["type"], each.get("status", "True")) for rule in rules for each in rule.get("onPodConditions") or ()
+    )
+    return not found.isdisjoint(wanted)
 
 
 def _uids(pods: Iterable[Object]) -> list[str]:

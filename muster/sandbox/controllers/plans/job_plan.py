@@ -24,6 +24,7 @@ from muster.sandbox.controllers.plans.job_counts import (
     Backoff,
     JobCounts,
     count,
+    ignores_only,
     index_of,
     indexed,
     tracked,
@@ -170,7 +171,12 @@ def _afterwards(job: Object, pods: Sequence[Object], ending: dict[str, Any], now
 
 def _unsupported(job: Object) -> tuple[str, str] | None:
     """Fail at once what would otherwise run differently from what it asks for."""
-    asked = [field for field in _UNSUPPORTED if job["spec"].get(field) is not None]
+    spec = job["spec"]
+    asked = [
+        field
+        for field in _UNSUPPORTED
+        if spec.get(field) is not None and not (field == "podFailurePolicy" and ignores_only(spec[field]))
+    ]
     if not asked:
         return None
     text = f"spec.{asked[0]}: not supported by the Muster sandbox; take it out or use a real control plane"
