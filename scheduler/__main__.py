@@ -21,10 +21,9 @@ from muster.telemetry import logs
 from muster.telemetry.options import log_options, probe_options
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from scheduler.configuration.reload import LivePolicy
     from scheduler.engine.policy import Policy
+    from scheduler.leader.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -109,10 +108,10 @@ def _policy(file: Path | None) -> Policy:
         raise click.ClickException(str(error)) from error
 
 
-def _live_policy(file: Path, registry: CollectorRegistry) -> LivePolicy:
+def _live_policy(file: Path, worker: Worker) -> LivePolicy:
     from scheduler.configuration.reload import LivePolicy
 
-    return LivePolicy(file, registry)
+    return LivePolicy(file, worker.metrics.registry)
 
 
 async def _run(options: dict[str, Any], policy: Policy) -> None:
@@ -145,7 +144,7 @@ async def _run(options: dict[str, Any], policy: Policy) -> None:
             quota_mode="" if options["quota_mode"] == "none" else options["quota_mode"],
         )
         file = options["configuration"]
-        live = _live_policy(file, worker.metrics.registry) if file is not None else None
+        live = _live_policy(file, worker) if file is not None else None
         collector = GarbageCollection()
 
         async def lead(fence: Fence) -> None:
