@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from muster.cel import collections, numbers, texts
+from muster.cel import collections, numbers, texts, versions
 from muster.cel.folds import Frame, Run, charge
 from muster.cel.times import parse_duration, parse_timestamp
 from muster.cel.types import Type, compatible, matches
@@ -38,7 +38,7 @@ def _type(text: str) -> Type:
 
 def _table() -> dict[str, list[Overload]]:
     table: dict[str, list[Overload]] = {}
-    for rows in (numbers.FUNCTIONS, texts.FUNCTIONS, collections.FUNCTIONS):
+    for rows in (numbers.FUNCTIONS, texts.FUNCTIONS, collections.FUNCTIONS, versions.FUNCTIONS):
         for name, parameters, result, function in rows:
             method = name.startswith(".")
             kinds = tuple(_type(each) for each in parameters.split("; ") if each)
@@ -55,7 +55,7 @@ UNSUPPORTED: Final = frozenset(
     | {"getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getHours", "getMinutes", "getSeconds"}
     | {"getMilliseconds"}
     | {"uint", "double", "bytes", "bool", "type", "asApproximateFloat", "asInteger", "isInteger", "sign", "add", "sub"}
-    | {"ip", "isIP", "ip.isCanonical", "cidr", "isCIDR", "url", "isURL", "semver", "isSemver", "validate"}
+    | {"ip", "isIP", "ip.isCanonical", "cidr", "isCIDR", "url", "isURL", "validate"}
     | {"transformList", "transformMap", "transformMapEntry", "lists.range", "sortBy", "first", "last", "strings.quote"}
 )
 """Functions of the real server that no rule in use asks for."""
@@ -66,6 +66,8 @@ _PARTLY: Final = {
     "string": frozenset({"timestamp", "duration", "bytes"}),
     "int": frozenset({"timestamp"}),
     "timestamp": frozenset({"int"}),
+    "semver": frozenset({"bool"}),
+    "isSemver": frozenset({"bool"}),
 }
 """Functions that the sandbox has, and the types for which only the real server has them."""
 

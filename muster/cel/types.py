@@ -40,7 +40,9 @@ class Type(Struct, frozen=True, eq=False):
         """Write it as the real compiler's messages do."""
         if self.fields is not None:
             return "object"
-        name = {"quantity": "kubernetes.Quantity", "optional": "optional_type"}.get(self.kind, self.kind)
+        name = {"quantity": "kubernetes.Quantity", "semver": "kubernetes.Semver", "optional": "optional_type"}.get(
+            self.kind, self.kind
+        )
         return f"{name}({', '.join(map(str, self.arguments))})" if self.arguments else name
 
 
@@ -178,7 +180,10 @@ def compatible(left: Type, right: Type) -> bool:
         return True
     if "null" in {left.kind, right.kind}:
         other = right if left.kind == "null" else left
-        return other.kind in {"null", "timestamp", "duration", "quantity", "optional"} or other.fields is not None
+        return (
+            other.kind in {"null", "timestamp", "duration", "quantity", "semver", "optional"}
+            or other.fields is not None
+        )
     if left.kind != right.kind:
         return False
     return all(compatible(one, two) for one, two in zip(left.arguments, right.arguments, strict=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -11,6 +12,8 @@ from msgspec import Struct
 from muster.model.amounts import Quantity
 
 _INT_LIMIT: Final = 2**63
+_IDENTIFIER: Final = re.compile(r"[0-9A-Za-z-]+", re.ASCII)
+_MOST_UINT: Final = 2**64 - 1
 
 
 class CelError(Exception):
@@ -43,6 +46,60 @@ class Optional(Struct, frozen=True):
     value: Any = None
 
 
+class Semver(Struct, frozen=True, eq=False):
+    """A version. What is behind ``+`` is no part of its value."""
+
+    numbers: tuple[int, int, int]
+    before: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Semver:
+        """Read a version.
+
+        Raises:
+            CelError: it isn't one.
+        """
+        if not text:
+            raise CelError("Version string empty")
+        parts = text.split(".", 2)
+        if len(parts) < 3:
+            raise CelError("No Major.Minor.Patch elements found")
+        rest, plus, build = parts[2].partition("+")
+        patch, dash, before = rest.partition("-")
+        numbers = (_part("Major", parts[0]), _part("Minor", parts[1]), _part("Patch", patch))
+        words = tuple(before.split(".")) if dash else ()
+        for word in words:
+            _identifier(word, "Prerelease is empty", "prerelease")
+            if word.isdigit() and word != "0" and word.startswith("0"):
+                raise CelError(f'Numeric PreRelease version must not contain leading zeroes "{word}"')
+        for word in build.split(".") if plus else ():
+            _identifier(word, "Build meta data is empty", "build meta data")
+        return cls(numbers, words)
+
+    def precedence(self) -> tuple[Any, ...]:
+        """Return what versions are ordered by: a pre-release comes before its release, numbers before words."""
+        parts = [(0, int(each), "") if each.isdigit() else (1, 0, each) for each in self.before]
+        return (self.numbers, not self.before, parts)
+
+
+def _part(which: str, text: str) -> int:
+    if text.strip("0123456789"):
+        raise CelError(f'Invalid character(s) found in {which.lower()} number "{text}"')
+    if len(text) > 1 and text.startswith("0"):
+        raise CelError(f'{which} number must not contain leading zeroes "{text}"')
+    if not text or len(text) > 20 or int(text) > _MOST_UINT:
+        problem = "value out of range" if text else "invalid syntax"
+        raise CelError(f'strconv.ParseUint: parsing "{text}": {problem}')
+    return int(text)
+
+
+def _identifier(text: str, empty: str, where: str) -> None:
+    if not text:
+        raise CelError(empty)
+    if not _IDENTIFIER.fullmatch(text):
+        raise CelError(f'Invalid character(s) found in {where} "{text}"')
+
+
 _KINDS: Final[dict[type, str]] = {
     type(None): "null",
     bool: "bool",
@@ -56,6 +113,7 @@ _KINDS: Final[dict[type, str]] = {
     timedelta: "duration",
     Quantity: "quantity",
     Optional: "optional",
+    Semver: "semver",
 }
 NUMBERS: Final = frozenset({"int", "double"})
 
@@ -82,6 +140,8 @@ def equal(left: Any, right: Any) -> bool:
         return len(left) == len(right) and all(key in right and equal(left[key], right[key]) for key in left)
     if kind == "quantity":
         return bool(left.nano == right.nano)
+    if kind == "semver":
+        return bool(left.precedence() == right.precedence())
     if kind == "optional":
         return left.present == right.present and (not left.present or equal(left.value, right.value))
     return bool(left == right)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from muster.cel import DYN, INT, CelError, CompileError, compile_expression, from_schema, list_of
+from muster.cel import DYN, INT, STRING, CelError, CompileError, compile_expression, from_schema, list_of
 from muster.cel.linear import MOST_STEPS, LinearPattern, attempts
 from muster.cel.numbers import double_text
 from muster.cel.regular import PatternError, compile_pattern, translated
@@ -278,3 +279,63 @@ def test_additions_can_not_take_all_memory():
 def test_what_is_made_dynamic_has_fields_and_members():
     assert evaluated("has(dyn(x).a) && dyn(x).a.b == 1 && dyn(x)['a'].b == 1", x={"a": {"b": 1}}) == ("value", "true")
     assert evaluated("has(dyn(x).a)", x={}) == ("value", "false")
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("1.2.3", ""),
+        ("2.0.0-rc.1", ""),
+        ("1.2.3+b.1", ""),
+        ("1.2.3-x+y-z.01", ""),
+        ("1.2.3-00a", ""),
+        ("", "Version string empty"),
+        ("1.2", "No Major.Minor.Patch elements found"),
+        ("1.2.", 'strconv.ParseUint: parsing "": invalid syntax'),
+        ("1.2.3.4", 'Invalid character(s) found in patch number "3.4"'),
+        ("v1.2.3", 'Invalid character(s) found in major number "v1"'),
+        ("1.02.3", 'Minor number must not contain leading zeroes "02"'),
+        ("1.2.3-", "Prerelease is empty"),
+        ("1.2.3-a..b", "Prerelease is empty"),
+        ("1.2.3-a_b", 'Invalid character(s) found in prerelease "a_b"'),
+        ("1.2.3-01", 'Numeric PreRelease version must not contain leading zeroes "01"'),
+        ("1.2.3+", "Build meta data is empty"),
+        ("1.2.3+a_b", 'Invalid character(s) found in build meta data "a_b"'),
+        ("99999999999999999999.0.0", 'strconv.ParseUint: parsing "99999999999999999999": value out of range'),
+    ],
+)
+def test_a_version_is_read_as_go_reads_it(text, refusal):
+    # The texts are those of github.com/blang/semver 4.0.0, which the real server uses.
+    assert compile_expression("isSemver(text)", {"text": STRING}).evaluate({"text": text}) == (not refusal)
+    if refusal:
+        with pytest.raises(CelError) as refused:
+            compile_expression("semver(text)", {"text": STRING}).evaluate({"text": text})
+        assert str(refused.value) == refusal
+
+
+def test_versions_are_ordered_by_precedence():
+    texts = (
+        "1.0.0-alpha 1.0.0-alpha.1 1.0.0-alpha.beta 1.0.0-beta 1.0.0-beta.2 1.0.0-beta.11 1.0.0-rc.1 1.0.0 1.9.0 1.10.0"
+    )
+    compare = compile_expression("semver(a).compareTo(semver(b))", {"a": STRING, "b": STRING})
+    ordered = texts.split()
+    for (at, one), (place, other) in product(enumerate(ordered), repeat=2):
+        assert compare.evaluate({"a": one, "b": other}) == (at > place) - (at < place)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "semver('1.0.0+x') == semver('1.0.0')",
+        "semver('1.10.0').isGreaterThan(semver('1.9.0')) && !semver('1.0.0').isLessThan(semver('1.0.0'))",
+        "semver('2.3.4-rc.1').major() == 2 && semver('2.3.4').minor() == 3 && semver('2.3.4').patch() == 4",
+        "[semver('1.0.0')].exists(v, v == semver('1.0.0')) && dyn(semver('1.0.0')) != dyn('1.0.0')",
+    ],
+)
+def test_versions_in_expressions(text):
+    assert compile_expression(text, {}).evaluate({}) is True
+
+
+def test_a_version_that_is_completed_is_refused():
+    with pytest.raises(CompileError, match="not supported by the Muster sandbox"):
+        compile_expression("semver('v1.2', true)", {})
