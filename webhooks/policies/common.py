@@ -7,7 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.ledger.reservations import held, limited
+from muster.ledger import wording
+from muster.ledger.reservations import Shortage, held, limited
 from muster.model import keys, kinds, labels, names, scopes, tenant_texts
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Json, Meta, Queue
@@ -275,3 +276,30 @@ def quota_warnings(view: AdmissionView, namespace: str, member: int, minimum: Re
         if most and member > min(most) and (not scope_set or scopes.matches(scope_set, scope_facts)):
             warnings.append(f'minMember is {member}, ResourceQuota "{quota.name}" allows {counted(min(most), "pod")}')
     return warnings
+
+
+def never_fits(
+    view: AdmissionView,
+    namespace: str,
+    title: str,
+    minimum: Resources,
+    scope_facts: str,
+    evidence: tuple[ObjectRef, ...] = (),
+) -> list[Problem]:
+    """Say which quota is too small for a minimum even while nothing else takes any of it.
+
+    ``evidence``: what that rests on beside the quotas.
+    """
+    short, refs = list[Shortage](), list(evidence)
+    for quota in sorted(view.items(kinds.RESOURCEQUOTAS, namespace), key=lambda each: each.name):
+        scope_set = scopes.scope_set(quota.spec)
+        if scope_set and not scopes.matches(scope_set, scope_facts):
+            continue
+        hard, _ = amounts(quota.spec.hard, "spec.hard")
+        asked = held(minimum)
+        beyond = [(name, asked[limited(name)], most) for name, most in hard.nano.items() if asked[limited(name)] > most]
+        short += [Shortage(name, most, 0, 0, need, need - most, quota.name) for name, need, most in beyond]
+        refs += [ObjectRef(kinds.RESOURCEQUOTAS, quota.name, namespace)] if beyond else []
+    if not short:
+        return []
+    return [Problem(wording.never_fits(title, short), evidence=tuple(refs), denial_reason=DenialReason.QUOTA)]

@@ -11,25 +11,22 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.ledger import reservations, wording
+from muster.ledger import reservations
 from muster.ledger.reservations import (
     JOB,
     ReservationRequest,
-    Shortage,
     foreseen_minimum,
-    held,
     holding,
-    limited,
     taken_by_spec,
 )
-from muster.model import grouping, keys, kinds, names, scopes, tenant_texts
+from muster.model import grouping, keys, kinds, names, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
 from muster.model.objects import Meta
 from webhooks.policies import common
 from webhooks.policies.common import QueueRequest
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import DenialReason, ObjectRef, Problem
+from webhooks.verdict import Problem
 from webhooks.view import AdmissionView, groups_named
 
 _MINIMUM: Final = f"annotation {names.GROUP_MIN_MEMBER}"
@@ -249,20 +246,7 @@ def capacity_warnings(subject: GangSubject, found: Minimum, view: AdmissionView)
 
 def quota_problems(subject: GangSubject, resources: Resources, view: AdmissionView) -> list[Problem]:
     """Say which quota is too small for a minimum even while nothing else takes any of it."""
-    facts, short, refs = subject.gang.scope_facts, list[Shortage](), list[ObjectRef]()
-    for quota in sorted(view.items(kinds.RESOURCEQUOTAS, subject.namespace), key=lambda each: each.name):
-        scope_set = scopes.scope_set(quota.spec)
-        if scope_set and not scopes.matches(scope_set, facts):
-            continue
-        hard, _ = common.amounts(quota.spec.hard, "spec.hard")
-        asked = held(resources)
-        beyond = [(name, asked[limited(name)], most) for name, most in hard.nano.items() if asked[limited(name)] > most]
-        short += [Shortage(name, most, 0, 0, need, need - most, quota.name) for name, need, most in beyond]
-        refs += [ObjectRef(kinds.RESOURCEQUOTAS, quota.name, subject.namespace)] if beyond else []
-    if not short:
-        return []
-    text = wording.never_fits(subject.title, short)
-    return [Problem(text, evidence=tuple(refs), denial_reason=DenialReason.QUOTA)]
+    return common.never_fits(view, subject.namespace, subject.title, resources, subject.gang.scope_facts)
 
 
 def _namespace(subject: GangSubject, view: AdmissionView) -> Meta | None:

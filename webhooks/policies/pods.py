@@ -7,7 +7,16 @@ from typing import Any, Final
 
 import msgspec
 
-from muster.ledger.reservations import POD, ReservationRequest, taken_by
+from muster.ledger.conversion import readable
+from muster.ledger.reservations import (
+    COMPLETED,
+    POD,
+    ReservationRequest,
+    foreseen_minimum,
+    reserves_late,
+    reserving,
+    taken_by,
+)
 from muster.model import grouping, kinds, names, scopes, tenant_texts
 from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
@@ -79,9 +88,25 @@ def _own_problems(
 ) -> tuple[list[Problem], list[str]]:
     faults = common.annotation_problems(pod.metadata)
     if before is None:
+        faults += _too_large(pod.metadata, request.namespace, view)
         return faults, _warnings(pod.metadata, request.namespace, view)
     known = common.annotation_problems(before.metadata)
     return [*common.new_problems(faults, known), *_moves(before.metadata, pod.metadata)], []
+
+
+def _too_large(meta: Meta, namespace: str, view: AdmissionView) -> list[Problem]:
+    """Object to a pod whose group has yet to reserve, and never can: it would hold what others could start with."""
+    problems: list[Problem] = []
+    for api_group, group in groups_named(view, namespace, grouping.group_of(meta)).items():
+        minimum = foreseen_minimum(group) if reserves_late(group.metadata) and not reserving(group) else None
+        if minimum is None or group.status.phase == COMPLETED:
+            continue
+        kind = next(kind for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) if kind.group == api_group)
+        title = f'exceeded quota: PodGroup "{group.name}"'
+        facts = tenant_texts.traits(group.metadata.annotation(names.POD_TRAITS))
+        seen = (ObjectRef(kind, group.name, namespace),)
+        problems += common.never_fits(view, namespace, title, readable(minimum), facts, seen)
+    return problems
 
 
 def _foreign_problems(
