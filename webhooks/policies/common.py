@@ -95,7 +95,8 @@ def _nearest(name: str, known: Iterable[str]) -> str:
         return ""
     near = (each for each in known if abs(len(each) - len(name)) <= _CLOSE)
     found = min(((keys.edit_distance(name, each), each) for each in near), default=(_CLOSE + 1, ""))
-    return found[1] if found[0] <= min(_CLOSE, len(name) - 1) else ""
+    # Of a name of four letters that differs in two, nobody can tell what was meant.
+    return found[1] if found[0] <= min(_CLOSE, len(name) - 1, max(1, (len(name) - 1) // 2)) else ""
 
 
 def _creating(name: str) -> str:
