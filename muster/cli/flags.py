@@ -16,6 +16,8 @@ CLUSTER_FLAGS: Final = "muster.cluster_flags"
 
 _SHOWN: Final = ("--kubeconfig", "--context", "--namespace")
 """Flags that are options of commands, too; their help shows them."""
+_DRY_RUN: Final = {"--dry-run=server": "--dry-run", "--dry-run=client": "--dry-run"}
+"""What kubectl judges by itself, without the webhooks, is worth little here: the API server does in both cases."""
 _SHORT: Final = re.compile(r"(?s)^(-[A-Za-z])=(.+)$")
 
 
@@ -48,9 +50,9 @@ class ClusterGroup(click.Group):
         return [*super().get_params(ctx), *_group_flags()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse a command line, in which ``-o=json`` means ``-o json``, as for kubectl."""
+        """Parse a command line, in which ``-o=json`` means ``-o json`` and ``--dry-run`` may have a value, as for kubectl."""
         end = args.index("--") if "--" in args else len(args)
-        plain = [_SHORT.sub(r"\1\2", each) for each in args[:end]]
+        plain = [_DRY_RUN.get(each, _SHORT.sub(r"\1\2", each)) for each in args[:end] if each != "--dry-run=none"]
         return super().parse_args(ctx, plain + args[end:])
 
     def resolve_command(

@@ -227,7 +227,7 @@ class PodGroupController:
 
     async def _suspend(self, job: Job, group: PodGroup) -> None:
         await self._patch_job(job, group, suspend=True)
-        wrong = lifecycle.obstacle(group.status.conditions)
+        wrong = lifecycle.lasting_obstacle(group.status.conditions)
         self._recorder.record(kinds.JOBS, job, HELD, held_text(queue_of(group), wrong))
 
     async def _patch_job(self, job: Job, group: PodGroup | None, *, suspend: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from muster.ledger import wording
 from muster.model.objects import Condition
 from muster.model.text import counted
 from scheduler.engine import requeue
@@ -174,6 +175,12 @@ def _placed_again(facts: PhaseFacts, minimum: int) -> Obstacle:
 def obstacle(conditions: Iterable[Condition] | None) -> Condition | None:
     """Return the condition that says what is wrong with a group; None where nothing is."""
     return next((each for each in conditions or () if each.type == UNSCHEDULABLE and each.status == "True"), None)
+
+
+def lasting_obstacle(conditions: Iterable[Condition] | None) -> Condition | None:
+    """Return the `obstacle` that is worth an event: not that a new group's minimum is just about to be reserved."""
+    found = obstacle(conditions)
+    return found if found is not None and found.message != wording.unreserved(()) else None
 
 
 def failing(conditions: Iterable[Condition] | None) -> Condition | None:

@@ -48,7 +48,7 @@ class GroupEvents:
 
     def record(self, status: GroupStatus) -> None:
         """Record that a group comes to a status."""
-        wrong = lifecycle.obstacle(status.conditions)
+        wrong = lifecycle.lasting_obstacle(status.conditions)
         if status.phase is not status.before and self._is_news(status):
             self._record(status, status.phase.value, _phase_text(status))
         if wrong is not None and status.urgency is Urgency.NOW:

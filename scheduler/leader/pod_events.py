@@ -72,7 +72,7 @@ class PodEvents:
         changed = [
             each
             for each in plan.statuses
-            if each.urgency is Urgency.NOW and lifecycle.obstacle(each.conditions) is not None
+            if each.urgency is Urgency.NOW and lifecycle.lasting_obstacle(each.conditions) is not None
         ]
         if changed:
             waiting = {each.key for each in changed}
@@ -129,7 +129,7 @@ class PodEvents:
             self._fail(status, (task.namespace, task.name), task.uid)
 
     def _fail(self, status: GroupStatus, place: _Place, uid: str) -> None:
-        wrong = lifecycle.obstacle(status.conditions)
+        wrong = lifecycle.lasting_obstacle(status.conditions)
         if wrong is None or self._told.get(uid) == wrong.reason:
             return
         if self._put(_PodEvent(place, uid, FAILED, f"{status.called}: {wrong.message}")):

@@ -110,6 +110,12 @@ async def test_groups_are_named_each_in_a_header_of_its_own(real_control_plane):
     assert "the credentials hold characters that no header has" in said
 
 
+async def test_a_dry_run_may_have_kubectl_s_values(installed):
+    for flag in ("--dry-run", "--dry-run=server", "--dry-run=client"):
+        assert await muster("queue", "create", flag, "night") == (0, "queue night created (dry run)\n"), flag
+    assert await muster("queue", "create", "--dry-run=none", "night") == (0, "queue night created\n")
+
+
 async def test_groups_need_a_user(installed):
     assert (await muster("queue", "list", "--as-group=a"))[1].startswith("Error: --as-group needs --as")
 

@@ -8,10 +8,16 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from muster.ledger import wording
 from muster.model import kinds, names
+from muster.model.objects import Condition
+from scheduler.leader.group_events import GroupEvents
+from scheduler.model.plan import GroupStatus, Urgency
+from scheduler.model.snapshot import GroupKey, Phase
 
 GOLDEN = Path(__file__).with_name("golden-events.txt")
 COUNTS = (1, 3)
@@ -83,3 +89,15 @@ async def test_the_events_of_jobs_their_groups_and_their_pods_are_as_somebody_re
 async def _has(world, name: str, reason: str) -> bool:
     found = (await world.client.list(kinds.EVENTS, world.namespace)).items
     return any((each.involved_object["name"], each.reason) == (name, reason) for each in found)
+
+
+async def test_that_a_minimum_is_about_to_be_reserved_is_no_event():
+    told = []
+    recorder = SimpleNamespace(record=lambda *said, **_: told.append(said[2:]))
+    events = GroupEvents(recorder, {"": kinds.PODGROUPS}, lambda _: None)
+    for text in (wording.unreserved(()), 'quota "team" is short by 1 cpu'):
+        wrong = Condition(type="Unschedulable", status="True", reason="NotEnoughQuota", message=text)
+        key = GroupKey("", "ns", "g")
+        phase = Phase.PENDING
+        events.record(GroupStatus(key, "u", "default", phase, phase, (wrong,), 0, 0, 0, Urgency.NOW))
+    assert told == [("NotEnoughQuota", 'quota "team" is short by 1 cpu')]

@@ -224,8 +224,17 @@ def test_a_job_is_listed_suspended_and_resumed_and_one_that_muster_holds_is_told
         said(run("job", "resume", "train", "-n", "default")) == "job train is resumed: it starts when it is admitted\n"
     )
     assert kubectl(up.kubeconfig, "wait", *running).returncode == 0
-    assert said(run("podgroup", "suspend", group, "-n", "default", program="main")) == "job train is suspended\n"
+    # By the name that every message has for its group, and first as kubectl's users try it.
+    dry = ("podgroup", "suspend", "job/train", "-n", "default", "--dry-run=server")
+    assert said(run(*dry, program="main")) == "job train is suspended (dry run)\n"
+    assert listed(run, "train")[1] == "Running"
+    assert said(run("podgroup", "suspend", "job/train", "-n", "default", program="main")) == "job train is suspended\n"
     assert listed(run, "train")[1] == "Suspended"
+    assert said(run("podgroup", "view", "job/train", "-n", "default", "-o", "name", program="main")).endswith(
+        f"/{group}\n"
+    )
+    missing = run("podgroup", "suspend", "job/nope", "-n", "default", program="main")
+    assert missing.stderr == "Error: job/nope has no PodGroup in namespace default\n"
 
     assert kubectl(up.kubeconfig, "create", "-f", "-", stdin=JOB % ("large", 99, 99, 99)).returncode == 0
     held = ("job/large", "--for=jsonpath={.spec.suspend}=true", "--timeout=60s")
@@ -247,6 +256,9 @@ def test_a_group_is_moved_to_another_queue_with_the_job_that_it_was_made_for(run
     group = listed(run, "moves")[4]
     refused = run("podgroup", "move", group, "--to", "nowhere", "-n", "default", program="main")
     assert (refused.returncode, "nowhere" in refused.stderr) == (1, True)
+    dry = ("podgroup", "move", "job/moves", "--queue", "there", "-n", "default", "--dry-run=client")
+    assert said(run(*dry, program="main")) == "podgroup job/moves is in queue there (dry run)\n"
+    assert listed(run, "moves")[3] != "there"
     moved = said(run("podgroup", "move", group, "--to", "there", "-n", "default", program="main"))
     assert moved == f"podgroup {group} is in queue there\n"
     assert listed(run, "moves")[3] == "there"

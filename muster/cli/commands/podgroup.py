@@ -60,8 +60,8 @@ async def view(
     """Show one PodGroup."""
     async with connected(kubeconfig, context) as client:
         where = namespace_of(namespace, kubeconfig, context)
-        kind, _ = await _group(client, name, where)
-        await ObjectPrinter(client, (kind,), viewed(_COLUMNS), selection, where).show_one(kind, name)
+        kind, group = await _group(client, name, where)
+        await ObjectPrinter(client, (kind,), viewed(_COLUMNS), selection, where).show_one(kind, group.name)
 
 
 @podgroup.command(epilog=examples("muster podgroup suspend train -n team-a"))
@@ -100,7 +100,13 @@ async def resume(
 @podgroup.command(epilog=examples("muster podgroup move train --to research -n team-a"))
 @click.argument("name", shell_complete=completion.podgroups)
 @click.option(
-    "--to", "queue", required=True, metavar="QUEUE", help="Queue to move to.", shell_complete=completion.queues
+    "--to",
+    "--queue",
+    "queue",
+    required=True,
+    metavar="QUEUE",
+    help="Queue to move to.",
+    shell_complete=completion.queues,
 )
 @namespace_option
 @dry_run_option
@@ -142,12 +148,23 @@ async def _jobs(client: Client, name: str, namespace: str, *, needed: bool = Tru
 
 
 async def _group(client: Client, name: str, namespace: str) -> tuple[Kind[PodGroup], PodGroup]:
+    """Find a group by its name, or as every message calls a generated one: by its workload, ``job/train``."""
     for kind in await served(client, PODGROUPS):
-        found = await client.find(kind, name, namespace)
+        if "/" in name:
+            groups = (await client.list(kind, namespace)).items
+            found = next((each for each in groups if _owner(each) == name.lower()), None)
+        else:
+            found = await client.find(kind, name, namespace)
         if found is not None:
             return kind, found
+    if "/" in name:
+        raise click.ClickException(f"{name} has no PodGroup in namespace {namespace}")
     # Of none at all, the server's answer about the primary kind says so.
     return kinds.PODGROUPS, await client.get(kinds.PODGROUPS, name, namespace)
+
+
+def _owner(group: PodGroup) -> str:
+    return grouping.owner_of(group.metadata).replace(" ", "/", 1).lower()
 
 
 def _waits_for(group: PodGroup) -> str:
