@@ -278,7 +278,9 @@ class Reflector(Generic[T]):
         said = str(error) if isinstance(error, errors.KubeError) else errors.bounded(f"{type(error).__name__}: {error}")
         text = f"{self._kind} can't be watched: {said}"
         if text != self.trouble:
-            log.warning("%s", text)
+            # A server says so by itself for a second or two after a CRD was made, and when there is much to do.
+            later = isinstance(error, errors.TooManyRequestsError)
+            log.log(logging.INFO if later else logging.WARNING, "%s", text)
         self.trouble = text
 
     def _report_unreadable(self, item: Unreadable) -> None:

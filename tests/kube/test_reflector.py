@@ -327,3 +327,14 @@ async def test_of_several_kinds_it_is_told_which_is_missing_and_why(server):
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def test_a_server_that_asks_for_a_moment_is_no_warning(server, cache, caplog):
+    caplog.set_level("INFO")
+    answers = [errors.TooManyRequestsError(429, "TooManyRequests", "storage is (re)initializing", retry_after=1)]
+    server.answer = lambda _: answers.pop() if answers else server.listing(3)
+    server.watches = [[60.0]]
+    async with running(Reflector(server.client, PODS, cache)):
+        await cache.reached("3")
+    refused = [each for each in caplog.records if "initializing" in each.message]
+    assert [each.levelname for each in refused] == ["INFO"]

@@ -128,7 +128,7 @@ async def _removed(admin: Client, manifests: Sequence[Any]) -> None:
 async def test_a_tenant_asks_why_where_and_whether_and_sees_their_own_namespace_only(visible):
     made, _ = visible
     plane, mine, rivals = made.plane, await made.plane.namespace(), await made.plane.namespace()
-    await plane.create(kinds.QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
+    await plane.client.apply(kinds.QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}}, manager="test")
     await plane.client.create(kinds.PODGROUPS, group("zebra"), rivals)
     await asyncio.sleep(1.1)  # Creation times have whole seconds, and the earlier one is ahead.
     await plane.client.create(kinds.PODGROUPS, group("train"), mine)
@@ -162,7 +162,7 @@ def muster(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
 async def test_the_commands_of_a_tenant_work_and_say_where_an_answer_is_a_part_of_the_truth(visible, tmp_path):
     made, _ = visible
     plane, mine, rivals = made.plane, await made.plane.namespace(), await made.plane.namespace()
-    await plane.create(kinds.QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
+    await plane.client.apply(kinds.QUEUES, {"metadata": {"name": "default"}, "spec": {"weight": 1}}, manager="test")
     await plane.client.create(kinds.PODGROUPS, group("zebra"), rivals)
     await asyncio.sleep(1.1)  # Creation times have whole seconds, and the earlier one is ahead.
     await plane.client.create(kinds.PODGROUPS, group("train"), mine)
