@@ -10,7 +10,7 @@ from muster.sandbox.controllers.indexer import PODS, Indexer
 from muster.sandbox.controllers.plans import pods as p
 from muster.sandbox.controllers.plans.pods import controller_of
 from muster.sandbox.controllers.writer import Writer
-from muster.sandbox.core.store import Key, Object, Store, identity
+from muster.sandbox.core.store import Key, Object, Store, StoreEvent, identity
 
 
 def selects(owner: Object, pod: Object) -> bool:
@@ -32,6 +32,11 @@ def claimants(store: Store, key: Key, kind: str, pod: Object) -> list[tuple[str,
     return [identity(owner) for owner in store.list(key, namespace) if selects(owner, pod)]
 
 
+def concerned(store: Store, key: Key, kind: str, event: StoreEvent) -> set[tuple[str, str]]:
+    """Return the names of the owners of a kind that a pod's change concerns: as the pod was, and as it is."""
+    return {name for pod in (event.object, event.old) if pod for name in claimants(store, key, kind, pod)}
+
+
 class ControllerRefManager:
     """Adopts and releases the pods of one kind's objects; ``fits`` says what they need beside the selector."""
 
@@ -45,9 +50,13 @@ class ControllerRefManager:
     async def settle(self, owner: Object) -> None:
         """Take over what nobody controls and the selector takes; let go of own pods that it doesn't.
 
+        An owner that is being deleted does neither.
+
         Raises:
             StatusError: a write was refused.
         """
+        if p.leaving(owner):
+            return
         for pod in self._orphans.get(identity(owner)[0]):
             if p.active(pod) and self._takes(owner, pod):
                 await self._own(pod, [*(pod["metadata"].get("ownerReferences") or ()), p.owner_reference(owner)])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.controller_ref import ControllerRefManager, claimants
+from muster.sandbox.controllers.controller_ref import ControllerRefManager, concerned
 from muster.sandbox.controllers.indexer import PODS, Indexer
 from muster.sandbox.controllers.plans import daemonset_plan
 from muster.sandbox.controllers.plans import pods as p
@@ -53,17 +53,15 @@ class DaemonSetController(Controller[tuple[str, str]]):
             for owner in self.store.list(DAEMONSETS):
                 self.queue.add(identity(owner))
         elif event.key == PODS:
-            for pod in (event.object, event.old):
-                for name in claimants(self.store, DAEMONSETS, "DaemonSet", pod) if pod else ():
-                    self.queue.add(name)
+            for name in concerned(self.store, DAEMONSETS, "DaemonSet", event):
+                self.queue.add(name)
 
     async def sync(self, name: tuple[str, str]) -> None:
         """Take the next step; its effect brings another."""
         owner = self.store.get(DAEMONSETS, *name)
         if owner is None:
             return
-        if not p.leaving(owner):
-            await self._claims.settle(owner)
+        await self._claims.settle(owner)
         history = await self._revisions.record(owner)
         view = self._view(owner, history)
         todo = daemonset_plan.plan(view)
@@ -82,7 +80,7 @@ class DaemonSetController(Controller[tuple[str, str]]):
         return View(owner, pods, self.store.list(NODES), digest, self.server.clock.now())
 
     async def _perform(self, name: tuple[str, str], view: View, todo: Plan) -> StatusError | None:
-        """Make and delete; give the first refusal."""
+        """Make and delete; return the first refusal."""
         nodes = todo.create[:_AT_ONCE]
         refusal = await slow_start(len(nodes), lambda at: self._create(view, nodes[at]))
         await asyncio.gather(*(self._delete(view.owner, pod) for pod in todo.delete[:_AT_ONCE]))

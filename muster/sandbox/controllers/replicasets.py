@@ -96,8 +96,7 @@ class ReplicaSetController(Controller[tuple[str, str]]):
         replicaset = self.store.get(REPLICASETS, *name)
         if replicaset is None:
             return
-        if not p.leaving(replicaset):
-            await self._claims.settle(replicaset)
+        await self._claims.settle(replicaset)
         todo = plan(replicaset, self._pods.get(replicaset["metadata"]["uid"]), self.server.clock.now())
         refusal = await slow_start(todo.create, lambda _: self._create(replicaset))
         await asyncio.gather(*(self._delete(replicaset, pod) for pod in todo.delete))

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from muster.sandbox.controllers.controller import Controller
-from muster.sandbox.controllers.controller_ref import ControllerRefManager, claimants
+from muster.sandbox.controllers.controller_ref import ControllerRefManager, concerned
 from muster.sandbox.controllers.indexer import PODS, Indexer
 from muster.sandbox.controllers.plans import pods as p
 from muster.sandbox.controllers.plans import statefulset_plan
@@ -43,17 +43,15 @@ class StatefulSetController(Controller[tuple[str, str]]):
         if event.key == STATEFULSETS and event.type != "DELETED":
             self.queue.add(identity(event.object))
         elif event.key == PODS:
-            for pod in (event.object, event.old):
-                for name in claimants(self.store, STATEFULSETS, "StatefulSet", pod) if pod else ():
-                    self.queue.add(name)
+            for name in concerned(self.store, STATEFULSETS, "StatefulSet", event):
+                self.queue.add(name)
 
     async def sync(self, name: tuple[str, str]) -> None:
         """Take the next step; its effect brings another."""
         owner = self.store.get(STATEFULSETS, *name)
         if owner is None:
             return
-        if not p.leaving(owner):
-            await self._claims.settle(owner)
+        await self._claims.settle(owner)
         history = await self._revisions.record(owner)
         view = self._view(owner, history)
         todo = statefulset_plan.plan(view)
@@ -73,7 +71,7 @@ class StatefulSetController(Controller[tuple[str, str]]):
         return View(owner, pods, current, history.update, self.server.clock.now())
 
     async def _perform(self, view: View, todo: Plan) -> StatusError | None:
-        """Make and delete; give the first refusal."""
+        """Make and delete; return the first refusal."""
         owner = view.owner
         refusal = await slow_start(len(todo.create), lambda at: self._create(owner, *todo.create[at]))
         await asyncio.gather(*(self._keep_claims(view, number, pod) for number, pod in view.pods.items()))
