@@ -70,7 +70,7 @@ class HttpFront:
         self._writes: set[asyncio.Task[Response]] = set()
 
     async def start(self) -> str:
-        """Listen; give the URL.
+        """Listen; return the URL.
 
         Raises:
             OSError: the port is taken.
@@ -220,7 +220,7 @@ class HttpWebhookCaller:
     async def call(
         self, url: str, ca_bundle: bytes, body: bytes, *, within: float
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Post ``body``; give status, headers (names in lower case) and body of the answer.
+        """Post ``body``; return status, headers (names in lower case) and body of the answer.
 
         Raises:
             UnreachableWebhookError: no answer came; its text is worded as Go's HTTP client words it.

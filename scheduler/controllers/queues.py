@@ -81,7 +81,7 @@ def _counter(group: PodGroup, jobs: Collection[Job]) -> str:
 
 
 def circle(name: str, parent: Callable[[str], str]) -> tuple[str, ...]:
-    """Follow parents from a queue; give the way where it leads back to the queue itself, else nothing."""
+    """Follow parents from a queue; return the way where it leads back to the queue itself, else nothing."""
     path = [name]
     while (above := parent(path[-1])) and above not in path:
         path.append(above)

@@ -177,7 +177,7 @@ def _place(
 def _place_subgroups(
     session: Session, statement: Statement, queue: QueueState, job: JobState, taken: list[Task], allowed: Allowed
 ) -> list[Task]:
-    """Place subgroups, each whole or not at all, until the job is ready; give the tasks that found no place.
+    """Place subgroups, each whole or not at all, until the job is ready; return the tasks that found no place.
 
     A job that was ready gets one more subgroup, or one more task. Where what starts together isn't the minimum, all that wait of a
     subgroup are tried together, too: else others may be put where its last pods have to go.

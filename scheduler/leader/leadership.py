@@ -353,7 +353,7 @@ class Leadership:
         return replace(plan, binds=tuple(bind for bind in plan.binds if bind.group not in gone))
 
     def _perform(self, plan: Plan, now: datetime) -> float:
-        """Begin to carry out a plan; give the loop's time at which a status that is put off may be written."""
+        """Begin to carry out a plan; return the loop's time at which a status that is put off may be written."""
         taken, statuses_due = self._statuses.offer(plan.statuses)
         # What the ledger has yet to agree to, nothing is built on.
         self.handle(PlanDecided(plan, now.timestamp(), tuple(each for each in taken if not each.reserves)))

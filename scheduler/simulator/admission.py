@@ -36,7 +36,7 @@ class SimulatedAdmission(Protocol):
         ...
 
     def advance(self, kind: Kind[PodGroup], before: PodGroup, after: PodGroup, now: datetime) -> str:
-        """Change the status of a group; give the ledger's refusal, empty when the change is stored."""
+        """Change the status of a group; return the ledger's refusal, empty when the change is stored."""
         ...
 
     def limited(self, namespace: str) -> bool:

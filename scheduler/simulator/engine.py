@@ -114,7 +114,7 @@ class Simulation:
         self._partially_bound: Mapping[GroupKey, float] = {}
 
     def run(self, tell: Callable[[SimulationProgress], None]) -> float:
-        """Let time pass to the end; give the seconds that the report is about. ``tell`` is called now and then."""
+        """Let time pass to the end; return the seconds that the report is about. ``tell`` is called now and then."""
         setup, events = self._setup, self._events
         self._begin()
         coming = next(self._trace, None)

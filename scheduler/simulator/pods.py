@@ -115,7 +115,7 @@ class PodLifecycle:
         return gang
 
     def show_pod(self, pod: Pod) -> SimulatedGang | None:
-        """Take in a pod, one that waits or one that runs somewhere; give its group, None where it has ended."""
+        """Take in a pod, one that waits or one that runs somewhere; return its group, None where it has ended."""
         self._cluster.pod(pod)
         if pod.status.phase in {"Succeeded", "Failed"}:
             return None

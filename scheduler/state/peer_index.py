@@ -36,7 +36,7 @@ class _Profile:
         self.members: set[str] = set()
 
     def now_in(self, peers: frozenset[PodSet]) -> set[str]:
-        """Take note of the sets they belong to; give the uids of those for whom that is news."""
+        """Take note of the sets they belong to; return the uids of those for whom that is news."""
         changed, self.peers = peers != self.peers, peers
         return self.members if changed else set()
 
@@ -136,7 +136,7 @@ class PeerIndex:
                 self._terms_changed = True
 
     def join(self, uid: str, namespace: str, labels: Labels | None) -> frozenset[PodSet]:
-        """Learn of a pod; give the sets that it belongs to."""
+        """Learn of a pod; return the sets that it belongs to."""
         name = (namespace, tuple(sorted(labels.items())) if labels else ())
         profile = self._profiles.get(name)
         if profile is None:
@@ -187,7 +187,7 @@ class PeerIndex:
         return bool(self._matching(namespace, labels))
 
     def renew(self) -> set[str]:
-        """Put new questions to all; give the uids of the pods whose answers changed."""
+        """Put new questions to all; return the uids of the pods whose answers changed."""
         self._drop_empty()
         changed: set[str] = set()
         for profile, found in self._answers().items():

@@ -47,7 +47,7 @@ def read(file: Path) -> bytes:
 
 
 def write(folder: Path, files: Mapping[str, bytes], *, dry_run: bool = False) -> list[str]:
-    """Put files into a folder, private and all at once; give the names of those that were different.
+    """Put files into a folder, private and all at once; return the names of those that were different.
 
     Raises:
         OSError: it can't be written.

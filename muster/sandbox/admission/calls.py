@@ -44,7 +44,7 @@ def unreachable(url: str, seconds: int, why: object) -> CallError:
 
 
 async def post(caller: WebhookCaller, url: str, ca_bundle: bytes, body: bytes, seconds: int) -> bytes:
-    """Call a webhook; give the body of its answer.
+    """Call a webhook; return the body of its answer.
 
     An answer of 429 or 5xx with a Retry-After header is asked again after that time, as the real server does.
 

@@ -146,7 +146,7 @@ class Webhooks:
         *,
         mutating: bool,
     ) -> list[Json]:
-        """Ask one webhook; give the operations of its patch."""
+        """Ask one webhook; return the operations of its patch."""
         if attributes.dry_run and not hook.dry:
             raise bad_request(f"admission webhook {quote(hook.name)} does not support dry run")
         try:

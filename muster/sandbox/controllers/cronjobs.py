@@ -56,7 +56,7 @@ class CronJobController(Controller[tuple[str, str]]):
             self.queue.add_after(name, due.wake)
 
     async def _start(self, owner: Object, status: dict[str, Any], start: datetime, now: datetime) -> dict[str, Any]:
-        """Make the Job that is due, unless something forbids it; give the status then."""
+        """Make the Job that is due, unless something forbids it; return the status then."""
         active = status.get("active") or ()
         if any(each["name"] == cronjob_plan.job_name(owner, start) for each in active):
             return status

@@ -101,7 +101,7 @@ class JobController(Controller[Name]):
             raise refusal
 
     async def _create(self, job: Object, plan: Plan) -> tuple[int, StatusError | None]:
-        """Make the pods that the plan asks for; give how many were made, and the first refusal."""
+        """Make the pods that the plan asks for; return how many were made, and the first refusal."""
         made = 0
 
         async def create(number: int) -> None:

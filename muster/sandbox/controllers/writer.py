@@ -29,7 +29,7 @@ class Writer:
         self._known_at = -1
 
     async def create(self, key: Key, namespace: str, obj: Object) -> Object:
-        """Create an object; give it as stored."""
+        """Create an object; return it as stored."""
         resource = self._resource(key)
         return await _patient(lambda: self.server.create_object(resource, namespace, obj, self.user))
 
@@ -114,7 +114,7 @@ async def _patient(call: Callable[[], Awaitable[Object]]) -> Object:
 
 
 async def slow_start(count: int, create: Callable[[int], Awaitable[None]]) -> StatusError | None:
-    """Create things number 0 to ``count - 1`` in batches of 1, 2, 4, …, each batch at once; give the first refusal.
+    """Create things number 0 to ``count - 1`` in batches of 1, 2, 4, …, each batch at once; return the first refusal.
 
     A refusal ends it after its batch, so that a used-up quota costs a few refusals, not ``count``.
     """

@@ -126,7 +126,7 @@ class Store:
         return [objects[name] for name in sorted(objects) if not namespace or name[0] == namespace]
 
     def put(self, key: Key, obj: Object) -> Object:
-        """Store an object under its metadata's namespace and name; give it as stored, with its resourceVersion."""
+        """Store an object under its metadata's namespace and name; return it as stored, with its resourceVersion."""
         table = self._tables.get(key)
         if table is None:
             table = self._tables[key] = _Table()
@@ -142,7 +142,7 @@ class Store:
         return stored
 
     def remove(self, key: Key, namespace: str, name: str) -> Object:
-        """Take an object out; give its last state at the revision of the deletion.
+        """Take an object out; return its last state at the revision of the deletion.
 
         Raises:
             KeyError: there is no such object.
@@ -183,7 +183,7 @@ class Store:
             table.forgotten = max(table.forgotten, min(revision, self.revision))
 
     def subscribe(self, callback: Callable[[StoreEvent], None]) -> Callable[[], None]:
-        """Call ``callback`` after each change, of all kinds; give the function that ends it. It must not block."""
+        """Call ``callback`` after each change, of all kinds; return the function that ends it. It must not block."""
         self._next_subscriber += 1
         number = self._next_subscriber
         self._subscribers[number] = callback

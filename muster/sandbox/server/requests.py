@@ -172,7 +172,7 @@ class ApiServer:
     async def create_object(
         self, resource: Resource, namespace: str, obj: Json, user: User, *, dry_run: bool = False
     ) -> Object:
-        """Create an object; give it as stored. Raises StatusError, as all of these do."""
+        """Create an object; return it as stored. Raises StatusError, as all of these do."""
         info = self._call(Target(resource, namespace), user, "CreateOptions", dry_run=dry_run)
         return await verbs.create(self.writes, info, obj)
 
@@ -209,7 +209,7 @@ class ApiServer:
         uid: str = "",
         grace: int | None = None,
     ) -> Object:
-        """Delete an object (or mark it, where a finalizer or a kubelet has the last word); give its last state."""
+        """Delete an object (or mark it, where a finalizer or a kubelet has the last word); return its last state."""
         options: Json = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1", "propagationPolicy": propagation}
         if uid:
             options["preconditions"] = {"uid": uid}

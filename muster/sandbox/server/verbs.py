@@ -265,7 +265,7 @@ async def patch(writes: Writes, info: RequestInfo, change: Any, content_type: st
 
 
 async def apply(writes: Writes, info: RequestInfo, body: Any, *, force: bool) -> tuple[Object, bool]:
-    """Apply a configuration; give the object as stored, and whether it is new.
+    """Apply a configuration; return the object as stored, and whether it is new.
 
     Raises:
         StatusError: 409 with each field that another manager owns, unless ``force``.

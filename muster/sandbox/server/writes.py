@@ -69,7 +69,7 @@ class Writes:
         self._ownership = ownership
 
     async def create(self, info: RequestInfo, obj: Json) -> Object:
-        """Create an object, private to this request; give it as stored.
+        """Create an object, private to this request; return it as stored.
 
         Raises:
             StatusError: whatever speaks against it.
@@ -124,7 +124,7 @@ class Writes:
         raise conflict(info.resource, info.target.name)
 
     async def delete(self, info: RequestInfo, options: Json) -> tuple[Object, bool]:
-        """Delete an object, or begin to; give its last state, and whether it is gone.
+        """Delete an object, or begin to; return its last state, and whether it is gone.
 
         Raises:
             StatusError: whatever speaks against it.
