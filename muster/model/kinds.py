@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -35,6 +35,17 @@ class Kind(Struct, Generic[T], frozen=True):
     def __str__(self) -> str:
         """Write it as kubectl does: ``podgroups.scheduling.volcano.sh``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+class ObjectKey(NamedTuple):
+    """Which object: what a work queue holds for those of several kinds."""
+
+    kind: Kind[Any]
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
 
 
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", objects.Namespace, namespaced=False)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from muster.kube import errors
 from muster.kube.cache import ObjectChange
@@ -17,7 +17,7 @@ from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names
-from muster.model.kinds import Kind
+from muster.model.kinds import ObjectKey
 from muster.model.objects import Job, OwnerReference, Pod, PodGroup
 from scheduler.controllers import manifests
 from scheduler.controllers.expected_pods import ControllerPods
@@ -32,15 +32,6 @@ from scheduler.state.informers import BY_CONTROLLER, Informers, queue_of
 log = logging.getLogger(__name__)
 
 _OFF: Final = "off"
-
-
-class _GroupRef(NamedTuple):
-    kind: Kind[Any]
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
 
 
 class PodGroupController:
@@ -70,7 +61,7 @@ class PodGroupController:
         self._controller_pods = ControllerPods(informers)
         self._released: frozenset[str] = frozenset()
         self._without_group: set[str] = set()
-        self._work: WorkQueue[_GroupRef] = WorkQueue("workload", self._reconcile)
+        self._work: WorkQueue[ObjectKey] = WorkQueue("workload", self._reconcile)
         informers.jobs.subscribe(self._on_job)
         informers.pods.subscribe(self._on_pod)
         for cache in informers.groups.values():
@@ -101,11 +92,11 @@ class PodGroupController:
 
     def _on_job(self, change: ObjectChange[Job]) -> None:
         if change.new is not None and change.new.spec.template.spec.scheduler_name in self._names:
-            self._work.add(_GroupRef(kinds.JOBS, change.new.namespace, change.new.name))
+            self._work.add(ObjectKey(kinds.JOBS, change.new.namespace, change.new.name))
 
     def _on_pod(self, change: ObjectChange[Pod]) -> None:
         if change.new is not None and self._homeless(change.new):
-            self._work.add(_GroupRef(kinds.PODS, change.new.namespace, change.new.name))
+            self._work.add(ObjectKey(kinds.PODS, change.new.namespace, change.new.name))
 
     def _on_group(self, change: ObjectChange[PodGroup]) -> None:
         one = change.new or change.old
@@ -123,7 +114,7 @@ class PodGroupController:
         group = grouping.group_of(pod.metadata)
         return not group or (grouping.is_generated(group) and self._informers.find_group(pod.namespace, group) is None)
 
-    async def _reconcile(self, key: _GroupRef) -> None:
+    async def _reconcile(self, key: ObjectKey) -> None:
         if key.kind is kinds.JOBS:
             job = self._informers.jobs.get(key.name, key.namespace)
             if job is not None and job.metadata.deletion_timestamp is None and not conversion.job_finished(job):
@@ -177,7 +168,7 @@ class PodGroupController:
             await self._note(job, grouping.generated_name(chosen.uid))
         if self._informers.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
             nearest = [job.spec.template.metadata, job.metadata]
-            again = partial(self._work.add, _GroupRef(kinds.JOBS, job.namespace, job.name))
+            again = partial(self._work.add, ObjectKey(kinds.JOBS, job.namespace, job.name))
             await self._generated.make(GroupSource(kinds.JOBS, job, chosen, nearest, job.spec.template.spec), again)
 
     async def _note_group(self, job: Job, group: PodGroup) -> None:
@@ -261,12 +252,12 @@ class PodGroupController:
         group = grouping.generated_name(chosen.uid)
         if job is not None:
             # Its group is made from the Job, whose template is what was reserved for.
-            self._work.add(_GroupRef(kinds.JOBS, pod.namespace, job.name))
+            self._work.add(ObjectKey(kinds.JOBS, pod.namespace, job.name))
         elif self._informers.find_group(pod.namespace, group) is None and not self._workloads.takes_over(
             chosen, pod.namespace
         ):
             metas = await self._generated.metas(pod, [pod.metadata])
-            again = partial(self._work.add, _GroupRef(kinds.PODS, pod.namespace, pod.name))
+            again = partial(self._work.add, ObjectKey(kinds.PODS, pod.namespace, pod.name))
             if wait := self._controller_pods.missing(pod, grouping.min_member(*metas)[0]):
                 asyncio.get_running_loop().call_later(wait, again)
                 return

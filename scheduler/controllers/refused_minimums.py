@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from muster.kube import errors, transport
 from muster.kube.cache import ObjectChange
@@ -18,7 +18,7 @@ from muster.ledger import wording
 from muster.ledger.reservations import waits_for_quota
 from muster.ledger.rows import Key
 from muster.model import names
-from muster.model.kinds import Kind
+from muster.model.kinds import Kind, ObjectKey
 from muster.model.objects import PodGroup
 from scheduler.model.snapshot import Phase
 from scheduler.state import conversion
@@ -27,24 +27,15 @@ from scheduler.state.informers import Informers
 _ROOM: Final = frozenset({"", wording.unreserved(())})
 
 
-class _RefusedGroup(NamedTuple):
-    kind: Kind[Any]
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
-
-
 class RefusedMinimums:
     """Follows the groups that wait for their minimum, and has them state it once the ledger has room; it decides again then."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._informers = informers
-        self._waiting: dict[str, set[_RefusedGroup]] = {}
+        self._waiting: dict[str, set[ObjectKey]] = {}
         self._reasons: dict[str, Mapping[Key, str]] = {}
-        self._work: WorkQueue[_RefusedGroup] = WorkQueue("refused minimum", self._reconcile)
+        self._work: WorkQueue[ObjectKey] = WorkQueue("refused minimum", self._reconcile)
         for kind, cache in informers.groups.items():
             cache.subscribe(partial(self._on_group, kind))
 
@@ -62,7 +53,7 @@ class RefusedMinimums:
     def _on_group(self, kind: Kind[PodGroup], change: ObjectChange[PodGroup]) -> None:
         group = change.new or change.old
         assert group is not None, "a change is of something"
-        ref = _RefusedGroup(kind, group.namespace, group.name)
+        ref = ObjectKey(kind, group.namespace, group.name)
         if change.new is not None and _waits(group):
             # `observe` is told of the namespace next: whether there is room has to be known first.
             self._waiting.setdefault(ref.namespace, set()).add(ref)
@@ -71,10 +62,10 @@ class RefusedMinimums:
             if not refs:
                 del self._waiting[ref.namespace]
 
-    def _has_room(self, ref: _RefusedGroup) -> bool:
+    def _has_room(self, ref: ObjectKey) -> bool:
         return self._reasons.get(ref.namespace, {}).get((ref.kind.group, ref.name), "") in _ROOM
 
-    async def _reconcile(self, ref: _RefusedGroup) -> None:
+    async def _reconcile(self, ref: ObjectKey) -> None:
         group = self._informers.cache(ref.kind).get(ref.name, ref.namespace)
         if group is None or not _waits(group) or not self._has_room(ref):
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec import structs
@@ -20,7 +20,7 @@ from muster.kube.workqueue import WorkQueue
 from muster.ledger.reservations import waits_for_quota
 from muster.model import grouping, kinds, workloads
 from muster.model.gangs import DescribedGang, gangs_of
-from muster.model.kinds import Kind
+from muster.model.kinds import Kind, ObjectKey
 from muster.model.objects import Json, Object, OwnerReference, PodGroup, Workload
 from muster.model.workloads import WorkloadKind, WorkloadObject
 from scheduler.controllers import manifests
@@ -39,15 +39,6 @@ class CustomWorkload(WorkloadObject, frozen=True, kw_only=True):
     """An operator's object, with its status."""
 
     status: Mapping[str, Json] | None = None
-
-
-class _WorkloadRef(NamedTuple):
-    kind: Kind[Any]
-    namespace: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
 
 
 _BUILTIN: Final[Mapping[Kind[Any], WorkloadKind]] = {
@@ -70,7 +61,7 @@ class WorkloadController:
         self._informers = informers
         self._generated = generated
         self._names = frozenset(scheduler_names)
-        self._work: WorkQueue[_WorkloadRef] = WorkQueue("group of workload", self._reconcile)
+        self._work: WorkQueue[ObjectKey] = WorkQueue("group of workload", self._reconcile)
         self._served = ServedKinds(client, tuple(_OPERATORS), self._on_change)
         for kind in _BUILTIN:
             informers.cache(kind).subscribe(partial(self._on_change, kind))
@@ -86,10 +77,10 @@ class WorkloadController:
     def takes_over(self, owner: OwnerReference, namespace: str) -> bool:
         """Whether the group of an owner is made from the owner itself, and not from its pods; it is made soon then."""
         kind = _BY_NAME.get((owner.api_version, owner.kind))
-        item = self._find(_WorkloadRef(kind, namespace, owner.name)) if kind is not None else None
+        item = self._find(ObjectKey(kind, namespace, owner.name)) if kind is not None else None
         if kind is None or item is None or item.metadata.uid != owner.uid or self._gang(kind, item) is None:
             return False
-        self._work.add(_WorkloadRef(kind, namespace, owner.name))
+        self._work.add(ObjectKey(kind, namespace, owner.name))
         return True
 
     # ── what to look at ──────────────────────────────────────────────────────────────────────────────────────────
@@ -97,7 +88,7 @@ class WorkloadController:
     def _on_change(self, kind: Kind[Any], change: ObjectChange[Any]) -> None:
         old, new = change.old, change.new
         if new is not None and (old is None or not _read_alike(old, new)) and self._gang(kind, new) is not None:
-            self._work.add(_WorkloadRef(kind, new.namespace, new.name))
+            self._work.add(ObjectKey(kind, new.namespace, new.name))
 
     def _on_group(self, change: ObjectChange[PodGroup]) -> None:
         """Have a group that is gone made again, and one that is started again brought up to date."""
@@ -110,7 +101,7 @@ class WorkloadController:
             if old.name == grouping.generated_name(owner.uid):
                 self.takes_over(owner, old.namespace)
 
-    def _find(self, ref: _WorkloadRef) -> Object | None:
+    def _find(self, ref: ObjectKey) -> Object | None:
         cache = self._informers.cache(ref.kind) if ref.kind in _BUILTIN else self._served.cache(ref.kind)
         found: Object | None = cache.get(ref.name, ref.namespace) if cache is not None else None
         return found
@@ -134,7 +125,7 @@ class WorkloadController:
 
     # ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _reconcile(self, ref: _WorkloadRef) -> None:
+    async def _reconcile(self, ref: ObjectKey) -> None:
         item = self._find(ref)
         gang = self._gang(ref.kind, item) if item is not None else None
         if item is None or gang is None:
