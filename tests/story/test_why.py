@@ -222,3 +222,21 @@ def test_why_a_completed_group_does_not_start_again_and_what_admit_says_of_it(
     assert deleted.returncode == 0, deleted.stdout
     done = kubectl(up.kubeconfig, "-n", namespace, "wait", "job/second", "--for=condition=Complete", "--timeout=120s")
     assert done.returncode == 0, done.stdout
+
+
+def test_why_answers_for_a_statefulset_by_its_name_and_its_pods(
+    apply: Callable[..., None], muster: Callable[..., str], up: Up, namespace: str
+) -> None:
+    apply("web", 2, 2)
+    comes_to_say(muster, "web", "does not wait: it is Running, 2 pods run, minMember 2")
+    text = written(namespace, "db", 2, 2).replace("kind: Deployment", "kind: StatefulSet")
+    text = text.replace("  replicas: 2", "  replicas: 2\n  podManagementPolicy: Parallel\n  serviceName: db")
+    done = kubectl(up.kubeconfig, "-n", namespace, "apply", "-f", "-", stdin=text)
+    assert done.returncode == 0, done.stdout
+    answer = comes_to_say(muster, "statefulset/db", "would let it start:")
+    assert f"StatefulSet {namespace}/db is " in answer
+    assert f"the end of Deployment {namespace}/web, which holds 2 example.com/slots" in answer.replace("2 pods, ", "")
+    assert f"It is a member of StatefulSet {namespace}/db:" in comes_to_say(muster, "pod/db-0", "short by")
+    gone = kubectl(up.kubeconfig, "-n", namespace, "delete", "deployment", "web")
+    assert gone.returncode == 0, gone.stdout
+    comes_to_say(muster, "statefulset/db", "does not wait: it is Running, 2 pods run, minMember 2")
