@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,6 +17,7 @@ from muster.model.kinds import Kind
 from muster.model.manifests import Manifest
 from muster.model.objects import (
     Container,
+    HyperNode,
     Meta,
     Pod,
     PodGroup,
@@ -22,7 +25,7 @@ from muster.model.objects import (
     PodStatus,
     ResourceRequirements,
 )
-from muster.whatif import endings, evictions, made_objects, remedies
+from muster.whatif import endings, evictions, made_objects, network, remedies
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
 from muster.whatif.dry_run import BUSY, AdmissionDryRun, DryRunResult, rules_of, stand_ins
@@ -39,7 +42,7 @@ DryRun = Callable[[Sequence[Manifest]], Awaitable[tuple[list[DryRunResult], list
 
 # What a file may bring along for what it wants to run.
 _FURNITURE: Final = frozenset(
-    {"Namespace", "Queue", "ResourceQuota", "PriorityClass", "ServiceAccount", "ConfigMap", "Secret"}
+    {"HyperNode", "Namespace", "Queue", "ResourceQuota", "PriorityClass", "ServiceAccount", "ConfigMap", "Secret"}
 )
 _APART: Final = timedelta(milliseconds=1)
 """Objects of a file come one after the other; a cluster notes whole seconds, and draws lots within one."""
@@ -131,11 +134,20 @@ async def find_out(
         )
         return await dry_run.apply(some), dry_run.ledgers()
 
+    state = network.with_tiers(state, _hypernodes(manifests), policy)
     answers, ledgers = await try_out(manifests)
     verdicts = tuple([await _judged(each, manifests, try_out) for each in answers])
     stored = [(each.manifest, each.stored) for each in answers if each.stored is not None]
     after, wanted = made_objects.with_stored(state, stored, ledgers, schedulers, rules_of(state))
     return AdmissionForecast(verdicts, tuple(_starts(after, wanted, policy, schedulers, trying=trying)))
+
+
+def _hypernodes(manifests: Iterable[Manifest]) -> Iterator[HyperNode]:
+    """Return the HyperNodes of the files; what is none, the server says better."""
+    for each in manifests:
+        if (each.api_version, each.kind) == (kinds.HYPERNODES.api_version, kinds.HYPERNODES.name):
+            with contextlib.suppress(msgspec.ValidationError):
+                yield msgspec.convert(each.body, HyperNode)
 
 
 async def _judged(answer: DryRunResult, manifests: Sequence[Manifest], try_out: DryRun) -> AdmissionVerdict:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
+from muster.model import kinds, names
+from muster.model.objects import HyperNode
 from muster.whatif.cluster import WhatIfCluster
+from muster.whatif.cluster_view import ClusterObjects, with_objects
+from scheduler.engine.policy import Policy
 from scheduler.model import vectors
 from scheduler.model.snapshot import Snapshot
 from scheduler.model.vectors import PODS, Mask
-from scheduler.topology import tiers
+from scheduler.state.cluster import Cluster
+from scheduler.state.handlers import handlers
+from scheduler.topology import tier_sizes, tiers
 from scheduler.topology.tiers import Tier, TopologyTree
 
 
@@ -45,6 +52,23 @@ def report(cluster: WhatIfCluster) -> NetworkReport:
     found = _within(snapshot, tree, len(tree.tiers) - 1, everywhere)
     covered = np.logical_or.reduce([tier.codes >= 0 for tier in tree.tiers])
     return NetworkReport(found, int((~covered).sum()), tree.faults)
+
+
+def with_tiers(state: ClusterObjects, added: Iterable[HyperNode], policy: Policy) -> ClusterObjects:
+    """Return a state whose queue ``default`` says what the network is once HyperNodes are ``added``, as the scheduler writes it there."""
+    described = with_objects(state, {kinds.HYPERNODES: added})
+    cluster = Cluster(frozenset())
+    for kind in (kinds.NODES, kinds.HYPERNODES):
+        learn = handlers(cluster)[kind]
+        for each in described.of(kind):
+            learn(each)
+    snapshot = cluster.snapshot()
+    tree = tiers.read(snapshot.table, snapshot.hypernodes, policy.topology_levels)
+    found = tier_sizes.of(tree, snapshot.table, autoscaled=bool(state.autoscaler))
+    queue = state.find(kinds.QUEUES, names.DEFAULT_QUEUE)
+    if queue is None:
+        return state
+    return with_objects(state, {kinds.QUEUES: [replace(queue, status=replace(queue.status, network_tiers=found))]})
 
 
 def _within(snapshot: Snapshot, tree: TopologyTree, depth: int, mask: Mask) -> list[DomainUse]:

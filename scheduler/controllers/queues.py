@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.kube import errors
 from muster.kube.cache import ObjectChange
@@ -18,7 +20,7 @@ from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names, versions
 from muster.model.amounts import NOTHING, Resources
 from muster.model.kinds import Kind
-from muster.model.objects import Job, PodGroup, Queue, QueueStatus
+from muster.model.objects import Job, NetworkTier, PodGroup, Queue, QueueStatus
 from scheduler.engine.lifecycle import SCHEDULED
 from scheduler.model.plan import QueueShare
 from scheduler.model.snapshot import Phase
@@ -60,13 +62,9 @@ def status(queue: Queue, content: QueueContent) -> QueueStatus:
     unfinished = any(conversion.phase_of(group) in _UNFINISHED for group, _ in content.groups)
     state, message = _state(queue, content, unfinished)
     counters = Counter(_counter(group, jobs) for group, jobs in content.groups)
-    return QueueStatus(
-        state=state,
-        message=message,
-        total=len(content.groups),
-        allocated=content.allocated.quantities() or None,
-        **counters,
-    )
+    allocated = content.allocated.quantities() or None
+    counted = QueueStatus(state=state, message=message, total=len(content.groups), allocated=allocated)
+    return replace(counted, **counters)
 
 
 def _counter(group: PodGroup, jobs: Collection[Job]) -> str:
@@ -140,6 +138,10 @@ class _QueueRef(NamedTuple):
         return self.name if self.kind is kinds.QUEUES else f"{self.name} ({self.kind})"
 
 
+_NETWORK_PLACE: Final = _QueueRef(kinds.QUEUES, names.DEFAULT_QUEUE)
+"""The queue on whose status admission finds the network: always there, and followed by each webhook server."""
+
+
 class QueueController:
     """Keeps every queue's status, finalizer and content as its spec asks.
 
@@ -157,6 +159,7 @@ class QueueController:
         self._recorder = recorder
         self._names = frozenset(scheduler_names)
         self._shares: Mapping[str, QueueShare] = {}
+        self._network: tuple[NetworkTier, ...] | None = None
         self._written: dict[_QueueRef, float] = {}
         self._stored: dict[_QueueRef, Queue] = {}
         self._postponed: set[_QueueRef] = set()
@@ -172,8 +175,11 @@ class QueueController:
         self._look(names.DEFAULT_QUEUE)
         await self.work.run()
 
-    def observe(self, shares: Mapping[str, QueueShare]) -> None:
-        """Learn what each queue has, after a cycle."""
+    def observe(self, shares: Mapping[str, QueueShare], network: tuple[NetworkTier, ...]) -> None:
+        """Learn what each queue has, and what the network is, after a cycle."""
+        if network != self._network:
+            self._network = network
+            self.work.add(_NETWORK_PLACE)
         before, self._shares = self._shares, shares
         for name, share in shares.items():
             if name not in before or before[name].allocated != share.allocated:
@@ -315,6 +321,10 @@ class QueueController:
     async def _write_status(self, key: _QueueRef, queue: Queue) -> None:
         governing = self._informers.queue(key.name) if key.kind is not kinds.QUEUES else None
         wanted = status(governing or queue, self._content(queue.name))
+        if key == _NETWORK_PLACE:
+            # Until a first cycle has looked at the network, what a leader before wrote stays.
+            network = self._network if self._network is not None else queue.status.network_tiers
+            wanted = replace(wanted, network_tiers=network)
         if wanted == queue.status:
             return
         if self._quiet_for(key) and wanted.state == queue.status.state:
@@ -378,4 +388,11 @@ _COUNTS: Final = ("total", "unknown", "pending", "inqueue", "running", "complete
 def _json(wanted: QueueStatus) -> dict[str, Any]:
     """Write a status for a merge patch: zeros too, and nothing that isn't so any more."""
     counts = {name: getattr(wanted, name) for name in _COUNTS}
-    return {"state": wanted.state, "message": wanted.message or None, **counts, "allocated": wanted.allocated}
+    network = {"networkTiers": msgspec.to_builtins(wanted.network_tiers)} if wanted.network_tiers is not None else {}
+    return {
+        "state": wanted.state,
+        "message": wanted.message or None,
+        **counts,
+        "allocated": wanted.allocated,
+        **network,
+    }

@@ -60,6 +60,7 @@ def decide(
         rolled_back=outcome.rolled_back(),
         unplaced=outcome.unplaced(),
         faults=tuple(session.extensions.faults.values()),
+        network_tiers=session.network_tiers,
         lacks_victims=session.allocations.lacks_victims,
         next_deadline=session.deadlines.next,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
 
+from muster.model.objects import NetworkTier
 from scheduler.engine.allocations import Allocations
 from scheduler.engine.deadlines import Deadlines
 from scheduler.engine.extensions import Extensions
@@ -21,7 +22,7 @@ from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.snapshot import GroupKey, Phase, Snapshot, TaskClass
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Vector
-from scheduler.topology import tiers
+from scheduler.topology import tier_sizes, tiers
 from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.tiers import TopologyTree
 from scheduler.topology.volumes import Volumes
@@ -110,6 +111,14 @@ class Session:
         table, cache, hypernodes = self.snapshot.table, self.topology.cache, self.snapshot.hypernodes
         keys = self.policy.topology_levels
         return cache.get_latest("network", (hypernodes, keys), lambda: tiers.read(table, hypernodes, keys))
+
+    @cached_property
+    def network_tiers(self) -> tuple[NetworkTier, ...]:
+        """The tiers of the network, as admission needs them."""
+        table, cache, network = self.snapshot.table, self.topology.cache, self.network
+        autoscaled = bool(self.snapshot.autoscaler)
+        sizes = partial(tier_sizes.of, network, autoscaled=autoscaled)
+        return cache.get_latest("network tiers", (network, autoscaled), lambda: sizes(table))
 
     def queue_of(self, job: JobState) -> QueueState | None:
         """Return a job's queue, None where it doesn't exist."""

@@ -365,7 +365,7 @@ class Leadership:
         self._binder.start(plan.binds)
         self._evictor.start(plan.evictions)
         self._unplaced.observe(plan)
-        self._queues.observe(plan.queues)
+        self._queues.observe(plan.queues, plan.network_tiers)
         self._podgroups.release(plan.released)
         return statuses_due
 

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from muster.model import grouping
 from muster.model.amounts import Resources
-from muster.model.objects import Condition, PodGroupStatus
+from muster.model.objects import Condition, NetworkTier, PodGroupStatus
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.obstacle import PluginFault
@@ -140,6 +140,7 @@ class Plan(Struct, frozen=True):
         waiting: whether some group waits for something, so that another cycle is worth while.
         lacks_victims: it was looked for pods to evict, and those of satisfied groups weren't known, as `Snapshot.satisfied` may leave it.
         faults: what plugins of users did wrong.
+        network_tiers: the network between nodes, for admission.
         next_deadline: the first moment, in seconds of the epoch, at which the same snapshot may get another plan; infinity
             where time alone changes nothing.
     """
@@ -160,6 +161,7 @@ class Plan(Struct, frozen=True):
     rolled_back: Mapping[str, RequeueState] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
     faults: tuple[PluginFault, ...] = ()
+    network_tiers: tuple[NetworkTier, ...] = ()
     lacks_victims: bool = False
     next_deadline: float = float("inf")
 

@@ -25,6 +25,7 @@ from scheduler.simulator.workloads import UidSource
 from scheduler.state import conversion
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import handlers
+from scheduler.topology import tier_sizes, tiers
 
 DAWN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When a simulation begins whose objects don't say what time it is."""
@@ -76,6 +77,7 @@ class Scenario(Struct, frozen=True):
                     admission.show(kind, one)
                 if kind in learn:
                     learn[kind](one)
+        self._show_network(cluster, policy, admission)
         made = [(kind, one) for kind in _MADE for one in self.objects[kind]]
         return SimulationSetup(
             cluster=cluster,
@@ -91,6 +93,15 @@ class Scenario(Struct, frozen=True):
             trace=self.trace,
             until=self.until,
         )
+
+    def _show_network(self, cluster: Cluster, policy: Policy, admission: SimulatedAdmission) -> None:
+        """Tell admission of the network, as a leader writes it on queue ``default``."""
+        snapshot = cluster.snapshot()
+        tree = tiers.read(snapshot.table, snapshot.hypernodes, policy.topology_levels)
+        found = tier_sizes.of(tree, snapshot.table, autoscaled=bool(snapshot.autoscaler))
+        for queue in self.objects[kinds.QUEUES]:
+            if queue.name == names.DEFAULT_QUEUE:
+                admission.show(kinds.QUEUES, replace(queue, status=replace(queue.status, network_tiers=found)))
 
     def _admit(self, kind: Kind[Any], one: Object, admission: SimulatedAdmission, start: datetime) -> None:
         uid = one.metadata.uid or UidSource(self.seed, self.schedulers)(f"{kind} {one.namespace}/{one.name}")

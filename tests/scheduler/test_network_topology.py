@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from muster.model import names
 from scheduler.configuration import config
+from scheduler.engine.cycle import decide
 from scheduler.simulator import state
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -290,3 +292,30 @@ def test_the_shipped_configuration_says_from_pending_that_nothing_describes_the_
     found = decided(*racks(a1=[8]), *pending(*gang("train", 2, networkTopology=hard(1))), policy=config.DEFAULT)
     assert found["podgroups"]["ns/train"]["phase"] == "Pending"
     assert "its pods have to be close together: nothing describes the network; create HyperNodes" in why(found, "train")
+
+
+# ── what admission is told ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def told(*objects: Any, autoscaler: str = "") -> list[tuple[int, str, int, Any]]:
+    cluster = state.load([*objects], [names.SCHEDULER_NAME])
+    snapshot = replace(cluster.snapshot(), autoscaler=autoscaler)
+    plan = decide(snapshot, config.parse(LEVELS), NOW)
+    return [(each.tier, each.name, each.domains, each.largest) for each in plan.network_tiers]
+
+
+def test_admission_is_told_which_tiers_there_are_and_the_most_that_one_domain_has_busy_or_not():
+    nodes = [*racks(a1=[4, 4], a2=[6], b1=[3]), *gang("other", 3, on=["a1-0"] * 3)]
+    rack = {"cpu": "128", "memory": "512Gi", "nvidia.com/gpu": "8", "pods": "220"}
+    zone = {"cpu": "192", "memory": "768Gi", "nvidia.com/gpu": "14", "pods": "330"}
+    assert told(*nodes) == [(1, "rack", 3, rack), (2, "zone", 2, zone)]
+    # A resource that no domain of a tier has is listed with nothing: some node has it.
+    other = hypernode("s0", 1, "a1-0"), node("c", 0) | {"status": {"allocatable": {"example.com/x": "1"}}}
+    assert told(*nodes, *other) == [
+        (1, "", 1, {"cpu": "64", "example.com/x": "0", "memory": "256Gi", "nvidia.com/gpu": "4", "pods": "110"})
+    ]
+
+
+def test_where_an_autoscaler_makes_nodes_nobody_knows_how_large_a_domain_may_get():
+    assert told(*racks(a1=[4]), autoscaler="Karpenter") == [(1, "rack", 1, None), (2, "zone", 1, None)]
+    assert told() == [(1, "rack", 0, {}), (2, "zone", 0, {})]

@@ -17,7 +17,7 @@ from muster.kube.clock import LoopClock
 from muster.kube.events import EventRecorder
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names
-from muster.model.objects import Meta, PodGroup, PodGroupSpec, Queue, QueueStatus
+from muster.model.objects import Meta, NetworkTier, PodGroup, PodGroupSpec, Queue, QueueStatus
 from muster.sandbox import virtual_time
 from scheduler.controllers import queues
 from scheduler.state.informers import Informers
@@ -57,7 +57,7 @@ class Storing:
 
 
 @contextlib.asynccontextmanager
-async def controlled(late: float = 0) -> AsyncIterator[tuple[Informers, Storing]]:
+async def controlled(late: float = 0) -> AsyncIterator[tuple[Informers, Storing, queues.QueueController]]:
     """Have a queue controller work on a store of queues."""
     informers = Informers(legacy_apis=False)
     store = Storing(informers, late)
@@ -65,7 +65,7 @@ async def controlled(late: float = 0) -> AsyncIterator[tuple[Informers, Storing]
     recorder = EventRecorder(client, LoopClock(datetime(2026, 1, 1, tzinfo=UTC)), "test")
     controller = queues.QueueController(client, informers, recorder, ["muster"])
     running = asyncio.create_task(controller.work.run())
-    yield informers, store
+    yield informers, store, controller
     assert not running.done()
     running.cancel()
 
@@ -78,7 +78,7 @@ def comes(informers: Informers, number: int, queue_name: str) -> None:
 
 def test_a_queue_in_which_groups_come_all_the_time_is_written_once_a_second_and_is_right_soon_after_the_last():
     async def main() -> list[tuple[float, Any]]:
-        async with controlled() as (informers, store):
+        async with controlled() as (informers, store, _):
             store.add("default", QueueStatus(state="Open"))
             for number in range(500):
                 comes(informers, number, "default")
@@ -96,7 +96,7 @@ def test_a_queue_in_which_groups_come_all_the_time_is_written_once_a_second_and_
 
 def test_what_a_busy_api_server_shows_late_is_written_once():
     async def main() -> list[tuple[float, Any]]:
-        async with controlled(late=30) as (informers, store):
+        async with controlled(late=30) as (informers, store, _):
             store.add("team", QueueStatus())
             for number in range(3):
                 comes(informers, number, "team")
@@ -111,3 +111,29 @@ def test_what_a_busy_api_server_shows_late_is_written_once():
     writes = [change for _, change in virtual_time.run(main())]
     assert writes[0]["metadata"]["finalizers"] == [names.QUEUE_FINALIZER]
     assert [change["status"]["pending"] for change in writes[1:]] == [1, 2, 3]
+
+
+def test_what_the_network_is_is_written_on_queue_default_alone_and_stays_until_a_leader_has_looked():
+    racks = (NetworkTier(tier=1, name="rack", domains=2, largest={"cpu": "64"}),)
+
+    async def main() -> list[list[Any]]:
+        async with controlled() as (informers, store, controller):
+            store.add("default", QueueStatus(state="Open", network_tiers=racks))
+            store.add("team", QueueStatus())
+            comes(informers, 1, "default")
+            comes(informers, 2, "team")
+            await asyncio.sleep(10)
+            before = len(store.writes)
+            for network in (racks, (), ()):
+                controller.observe({}, network)
+                await asyncio.sleep(10)
+            return [
+                [change["status"].get("networkTiers") for _, change in some if "status" in change]
+                for some in (store.writes[:before], store.writes[before:])
+            ]
+
+    before, after = virtual_time.run(main())
+    told = [{"tier": 1, "name": "rack", "domains": 2, "largest": {"cpu": "64"}}]
+    assert all(each in (None, told) for each in before)
+    assert told in before
+    assert after == [[]]

@@ -80,9 +80,19 @@ def apply(up: Up, namespace: str) -> Iterator[Callable[..., None]]:
 
     applied(*[hypernode(namespace, rack) for rack in RACKS])
     applied(*[node(namespace, rack, number) for rack, count in RACKS.items() for number in range(count)])
+    seen(up, '"example.com/slots":"6"')
     yield applied
     kubectl(up.kubeconfig, "delete", "nodes", "-l", f"story={namespace}", "--wait=false")
     kubectl(up.kubeconfig, "delete", "hypernodes", *[f"{namespace}-{rack}" for rack in RACKS])
+
+
+def seen(up: Up, words: str) -> None:
+    """Wait until the scheduler has said so of the network: before, admission refuses what it doesn't know of."""
+    end, found = time.monotonic() + PATIENCE, ""
+    while words not in found and time.monotonic() < end:
+        answer = kubectl(up.kubeconfig, "get", "queue", "default", "-o", "jsonpath={.status.networkTiers}")
+        found = answer.stdout
+    assert words in found
 
 
 def racks_of(up: Up, namespace: str, name: str, pods: int) -> set[str]:
@@ -123,3 +133,48 @@ def test_gangs_of_a_deployment_and_of_jobs_start_in_one_rack_each_and_wait_where
     assert words in answer
     kubectl(up.kubeconfig, "delete", "deployment", "web", "-n", namespace)
     assert racks_of(up, namespace, "late", 2) == {"r2"}
+
+
+def podgroup(namespace: str, name: str, pods: int, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minMember": pods, "minResources": {"example.com/slots": str(pods)}, **spec},
+    }
+
+
+def test_what_no_rack_can_ever_hold_is_refused_whatever_it_is_written_as(
+    up: Up, namespace: str, apply: Callable[..., None]
+) -> None:
+    large, near = "it needs 7 example.com/slots in one rack", {"mode": "hard", "highestTierAllowed": 1}
+    apps = deployment(namespace, "web", 7)
+    stateful = apps | {
+        "kind": "StatefulSet",
+        "spec": apps["spec"] | {"serviceName": "", "podManagementPolicy": "Parallel"},
+    }
+    elsewhere = job(namespace, "train", 2)
+    elsewhere["spec"]["template"]["metadata"]["annotations"]["volcano.sh/network-topology-highest-tier"] = "row"
+    stages = {"name": "stage", "subGroupSize": 500, "minSubGroups": 1, "networkTopology": near}
+    for one, words in (
+        (job(namespace, "train", 7), large),
+        (apps, large),
+        (stateful, large),
+        (podgroup(namespace, "gang", 7, networkTopology=near), large),
+        (
+            podgroup(namespace, "gang", 1, subGroupPolicy=[stages]),
+            'a subgroup "stage" never starts: it needs 500 pods in one rack',
+        ),
+        (
+            elsewhere,
+            'tier "row" (annotation volcano.sh/network-topology-highest-tier) does not exist: the network has 1 (rack)',
+        ),
+    ):
+        done = kubectl(up.kubeconfig, "apply", "-f", "-", stdin=json.dumps(one))
+        assert done.returncode, one["kind"]
+        assert words in done.stdout, (one["kind"], done.stdout)
+        command = [sys.executable, "-m", "muster.cli", "admit", "-f", "-", "--kubeconfig", str(up.kubeconfig)]
+        asked = subprocess.run(command, input=json.dumps(one), capture_output=True, text=True, check=False, timeout=120)
+        assert asked.returncode == 1, asked.stdout + asked.stderr
+        assert words in " ".join(asked.stdout.split()), asked.stdout
+    apply(podgroup(namespace, "gang", 6, networkTopology=near))

@@ -23,7 +23,7 @@ from muster.model import grouping, keys, kinds, names, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
 from muster.model.objects import Meta
-from webhooks.policies import common
+from webhooks.policies import common, network
 from webhooks.policies.common import QueueRequest
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import Problem
@@ -242,6 +242,23 @@ def capacity_warnings(subject: GangSubject, found: Minimum, view: AdmissionView)
         *common.size_warnings(view, found.member, found.resources),
         *common.quota_warnings(view, subject.namespace, found.member, found.resources, subject.gang.scope_facts),
     ]
+
+
+def network_problems(
+    subject: GangSubject,
+    found: Minimum,
+    view: AdmissionView,
+    before: GangSubject | None = None,
+    had: Minimum | None = None,
+) -> list[Problem]:
+    """Say why a gang can never start in this network; of one that was there ``before``, where it asks for more of it now."""
+    above = _namespace(subject, view)
+    metas = (*subject.gang.metas, above)
+    if before is not None and had is not None:
+        same = network.gang_request((*before.gang.metas, above)) == network.gang_request(metas)
+        if same and found.member <= had.member and not common.grew(found.resources, had.resources):
+            return []
+    return network.gang_problems(view, metas, found.member, found.resources)
 
 
 def quota_problems(subject: GangSubject, resources: Resources, view: AdmissionView) -> list[Problem]:

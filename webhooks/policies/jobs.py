@@ -55,6 +55,7 @@ def _create(job: Job, request: AdmissionRequest, view: AdmissionView, settings: 
         return judge(problems, warnings)
     minimum = gangs.minimum(subject, view)
     problems += [*minimum.problems, *gangs.starting_problems(subject, minimum.member)]
+    problems += gangs.network_problems(subject, minimum, view)
     warnings += [*gangs.capacity_warnings(subject, minimum, view), *common.limit_warnings(view, place.queue)]
     if not minimum.resources or gangs.reserves_late(subject, view):
         return judge(problems, warnings)

@@ -10,7 +10,7 @@ from muster.model import grouping, kinds, names, tenant_texts
 from muster.model.amounts import Resources
 from muster.model.objects import PodGroup
 from webhooks.patch import PatchRecorder
-from webhooks.policies import common
+from webhooks.policies import common, network
 from webhooks.policies.common import QueueRequest
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
@@ -64,6 +64,7 @@ def _create(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     problems += common.annotation_problems(podgroup.metadata)
     problems += common.queue_problems(view, _queue_request(podgroup, request))
     problems += _name_problems(podgroup, request, view)
+    problems += _network_problems(podgroup, minimum, view)
     warnings = _warnings(podgroup, minimum, request, view)
     reserving = _reserving(request, podgroup, minimum=minimum if podgroup.spec.min_resources is not None else None)
     return judge(problems, warnings, reserving)
@@ -86,6 +87,8 @@ def _update(request: AdmissionRequest, view: AdmissionView) -> Verdict:
         )
     if _queue(after) != _queue(before):
         problems += common.queue_problems(view, _queue_request(after, request))
+    if _needs_more_of_network(before, after) or common.grew(minimum, had):
+        problems += _network_problems(after, minimum, view)
     warnings = common.size_warnings(view, after.spec.min_member, minimum) if common.grew(minimum, had) else ()
     return judge(problems, warnings, _reserving(request, after, before))
 
@@ -106,6 +109,19 @@ def _name_problems(podgroup: PodGroup, request: AdmissionRequest, view: Admissio
                 f'the name "{podgroup.name}" is taken by a PodGroup of {kind.group} in this namespace: choose another'
             )
             yield Problem(text, evidence=(ObjectRef(kind, podgroup.name, request.namespace),))
+
+
+def _network_problems(podgroup: PodGroup, minimum: Resources, view: AdmissionView) -> list[Problem]:
+    """What is generated for a workload was judged with it; what becomes of the network since, `muster why` tells."""
+    if grouping.is_foreign(podgroup.metadata) or grouping.owner_of(podgroup.metadata):
+        return []
+    return network.group_problems(view, podgroup.spec, minimum)
+
+
+def _needs_more_of_network(before: PodGroup, after: PodGroup) -> bool:
+    old, new = before.spec, after.spec
+    asked = (old.network_topology, old.sub_group_policy) != (new.network_topology, new.sub_group_policy)
+    return asked or new.min_member > old.min_member
 
 
 def _warnings(podgroup: PodGroup, minimum: Resources, request: AdmissionRequest, view: AdmissionView) -> list[str]:

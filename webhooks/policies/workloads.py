@@ -89,7 +89,9 @@ class _WorkloadReview(Struct):
             self.warnings += [*gang.warnings(), *common.limit_warnings(self.view, place.queue)]
         scaled = self._subject(gangs.as_scaled(before, gang)) if before is not None else None
         had = gangs.minimum(scaled, self.view) if scaled is not None else None
-        self._judge_minimum(new, gangs.minimum(new, self.view), had)
+        minimum = gangs.minimum(new, self.view)
+        self.problems += gangs.network_problems(new, minimum, self.view, scaled, had)
+        self._judge_minimum(new, minimum, had)
 
     def hint(self, gang: DescribedGang, before: DescribedGang | None, settings: WebhookSettings) -> None:
         """Say what of a gang has no effect. Where an object has no templates, its metadata are read by Muster alone."""

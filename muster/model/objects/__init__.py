@@ -70,6 +70,7 @@ from muster.model.objects.quotas import (
     ScopeSelector,
 )
 from muster.model.objects.scheduling import (
+    NetworkTier,
     NetworkTopology,
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
@@ -143,6 +144,7 @@ __all__ = [
     "Meta",
     "Namespace",
     "NamespaceStatus",
+    "NetworkTier",
     "NetworkTopology",
     "Node",
     "NodeAffinity",

@@ -108,8 +108,28 @@ class QueueSpec(ApiStruct, frozen=True, kw_only=True):
     desired_state: str = ""
 
 
+class NetworkTier(ApiStruct, frozen=True, kw_only=True):
+    """The domains of one size in the network between nodes: how many there are, and the most that one of them has of each resource.
+
+    ``largest`` is None where nodes come and go with an autoscaler, so that nobody knows.
+    """
+
+    tier: int = 0
+    name: str = ""
+    domains: int = 0
+    largest: dict[str, Json] | None = None
+
+    @property
+    def word(self) -> str:
+        """What to call a domain of it in a sentence."""
+        return self.name or f"domain of tier {self.tier}"
+
+
 class QueueStatus(ApiStruct, frozen=True, kw_only=True):
-    """A queue's state and counters; `message` says why the state is Unknown."""
+    """A queue's state and counters; `message` says why the state is Unknown.
+
+    ``network_tiers``: the network between nodes, for admission: on queue ``default`` only. None where nobody has said yet.
+    """
 
     state: str = ""
     message: str = ""
@@ -122,6 +142,7 @@ class QueueStatus(ApiStruct, frozen=True, kw_only=True):
     failed: int = 0
     aborted: int = 0
     allocated: dict[str, Json] | None = None
+    network_tiers: tuple[NetworkTier, ...] | None = None
 
 
 class Queue(Object, frozen=True, kw_only=True):
