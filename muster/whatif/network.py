@@ -58,10 +58,11 @@ def with_tiers(state: ClusterObjects, added: Iterable[HyperNode], policy: Policy
     """Return a state whose queue ``default`` says what the network is once HyperNodes are ``added``, as the scheduler writes it there."""
     described = with_objects(state, {kinds.HYPERNODES: added})
     cluster = Cluster(frozenset())
-    for kind in (kinds.NODES, kinds.HYPERNODES):
-        learn = handlers(cluster)[kind]
-        for each in described.of(kind):
-            learn(each)
+    learn = handlers(cluster)
+    for node in described.of(kinds.NODES):
+        learn[kinds.NODES](node)
+    for hypernode in described.of(kinds.HYPERNODES):
+        learn[kinds.HYPERNODES](hypernode)
     snapshot = cluster.snapshot()
     tree = tiers.read(snapshot.table, snapshot.hypernodes, policy.topology_levels)
     found = tier_sizes.of(tree, snapshot.table, autoscaled=bool(state.autoscaler))
