@@ -3,6 +3,9 @@
 A connection that sends no request holds memory and a descriptor for nothing, so it has 10 seconds. API servers are the
 exception: their clients open a connection for a request which another connection then takes, and keep it for the next one.
 
+The answer to a review is written as bytes, head and body at once: aiohttp's own response is prepared in six coroutines, with
+headers that are the same each time, which is a seventh of what a review costs.
+
 What isn't HTTP no API server sends: of each address that sends it the log has one line in ten minutes, and none of its bytes.
 """
 
@@ -10,9 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
+from email.utils import formatdate
+from functools import lru_cache
 from typing import Any, Final
 
-from aiohttp import http_exceptions, web
+from aiohttp import HttpVersion11, http_exceptions, web
+from aiohttp.abc import AbstractStreamWriter
 
 from muster.telemetry.repeated import RepeatedWarnings
 from muster.telemetry.waiting_room import WaitingRoom
@@ -23,6 +30,9 @@ FIRST_REQUEST: Final = 10.0
 """Seconds for the headers of a connection's first request."""
 KEEPALIVE: Final = 120.0
 """Seconds between requests; the API server drops idle connections after 90, so it is the one to do so."""
+LARGE: Final = 64 * 1024
+"""Bytes; of an answer that is larger, as much is written as the connection takes."""
+_HEAD: Final = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nDate: %s\r\n%s\r\n"
 _FULL: Final = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
@@ -103,3 +113,43 @@ class CallerConnection(web.RequestHandler):
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+
+
+class ReviewResponse(web.StreamResponse):
+    """200 with an AdmissionReview as ``body``, to a caller of HTTP/1.1."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self._answer = body
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Write head and body.
+
+        Raises:
+            ConnectionResetError: the caller is gone.
+        """
+        transport = request.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the caller is gone")
+        if self._keep_alive is None:
+            self._keep_alive = request.keep_alive
+        close = "" if self._keep_alive else "Connection: close\r\n"
+        head = _HEAD % (len(self._answer), _date(int(asyncio.get_running_loop().time())), close)
+        transport.write(head.encode() + self._answer)
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Do nothing: all is written."""
+
+
+def answer(request: web.BaseRequest, status: int, headers: Mapping[str, str], body: bytes) -> web.StreamResponse:
+    """Return the response to a call: a verdict as bytes, anything else as aiohttp writes it."""
+    if status == 200 and request.version == HttpVersion11 and len(body) <= LARGE:
+        return ReviewResponse(body)
+    return web.Response(status=status, headers=headers, body=body)
+
+
+@lru_cache(maxsize=1)
+def _date(_second: int) -> str:
+    """Write the time as HTTP does; once in each second of the loop's clock."""
+    return formatdate(usegmt=True)

@@ -22,6 +22,7 @@ from muster.model import names
 from muster.telemetry import sockets
 from muster.telemetry.repeated import RepeatedWarnings
 from muster.telemetry.waiting_room import WaitingRoom
+from webhooks import connections
 from webhooks.admission import Admission, Answer, answer_budget
 from webhooks.budget import BodyBytes, ByteBudget
 from webhooks.connections import CallerConnection
@@ -155,6 +156,7 @@ class WebhookServer:
         share = self._bodies.open()
         try:
             body = await _read(request, share, call.arrival)
+            response: web.StreamResponse
             if isinstance(body, web.Response):
                 response, status = body, body.status
             else:
@@ -163,7 +165,7 @@ class WebhookServer:
                     if share.refused
                     else await self._admission.handle(call.path, call.query, body)
                 )
-                response = web.Response(status=status, headers=headers, body=answer)
+                response = connections.answer(request, status, headers, answer)
         finally:
             share.close()
         transport = connection.transport

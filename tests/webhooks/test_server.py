@@ -11,6 +11,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from certs.serving import POLL, CertificateFiles, LiveCertificate, ServingCertif
 from muster.kube.clock import SystemClock
 from muster.ledger.reservations import Reserved
 from muster.sandbox import virtual_time
+from webhooks import connections
 from webhooks import server as servers
 from webhooks.admission import Admission
 from webhooks.server import ListenOptions, WebhookServer
@@ -134,6 +136,46 @@ async def test_what_is_no_review_gets_400_with_one_line(post: Any, body: bytes) 
     status, text = await post("/validate/pods", body)
     assert (status, text.count("\n")) == (400, 1)
     assert "Traceback" not in text
+
+
+async def test_a_verdict_is_whole_http(raw: Any, review_of: Any, podgroup: Any) -> None:
+    body = review_of(podgroup())
+    reader, writer = await raw()
+    writer.write(HEAD.format(length=len(body)).encode() + body)
+    status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines if line)
+    assert status == "HTTP/1.1 200 OK"
+    assert headers.keys() == {"Content-Type", "Content-Length", "Date"}
+    assert headers["Content-Type"] == "application/json"
+    assert abs(parsedate_to_datetime(headers["Date"]) - SystemClock().now()) < timedelta(minutes=5)
+    answer = await reader.readexactly(int(headers["Content-Length"]))
+    assert json.loads(answer)["response"]["allowed"] is True
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [b" HTTP/1.1\r\nConnection: close\r\n", b" HTTP/1.0\r\n"],
+    ids=["a caller that closes", "a caller of HTTP/1.0"],
+)
+async def test_a_caller_that_asks_once_is_told_that_the_connection_ends(
+    raw: Any, review_of: Any, podgroup: Any, ending: bytes
+) -> None:
+    body = review_of(podgroup())
+    reader, writer = await raw()
+    head = HEAD.format(length=len(body)).encode()
+    writer.write(head.replace(b" HTTP/1.1\r\n", ending) + body)
+    answer = await reader.read()  # until the server closes it
+    assert answer.startswith(b"HTTP/1.")
+    assert b'"allowed":true' in answer
+    assert (b"Connection: close" in answer) == (b"1.1" in ending)
+
+
+async def test_a_verdict_of_many_bytes_arrives_whole(post: Any, review_of: Any, podgroup: Any) -> None:
+    # The uid comes back, and so makes an answer of any length.
+    review = json.loads(review_of(podgroup()))
+    review["request"]["uid"] = "u" * (connections.LARGE + 1)
+    status, text = await post("/validate/podgroups?timeout=5s", json.dumps(review))
+    assert (status, json.loads(text)["response"]["uid"]) == (200, review["request"]["uid"])
 
 
 async def test_other_paths_and_methods_are_errors(post: Any) -> None:
