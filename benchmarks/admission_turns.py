@@ -51,7 +51,7 @@ async def _made(admission: Any) -> Any:
     raise AssertionError("the benchmark made no server")
 
 
-def _cases(admission: Any) -> Mapping[str, tuple[str, bytes]]:
+def named_cases(admission: Any) -> Mapping[str, tuple[str, bytes]]:
     """Return the checkout's cases, with a name and a uid for each object that is validated: an API server gives them before."""
     named = {}
     for title, (path, body) in admission.cases().items():
@@ -64,7 +64,7 @@ def _cases(admission: Any) -> Mapping[str, tuple[str, bytes]]:
 
 async def _in_process(admission: Any, reviews: int) -> dict[str, float]:
     made, spent = await _made(admission), {}
-    for title, (path, body) in _cases(admission).items():
+    for title, (path, body) in named_cases(admission).items():
         for count in (reviews // 10, reviews):  # the first of them to get warm
             began = time.process_time()
             for _ in range(count):
@@ -75,7 +75,7 @@ async def _in_process(admission: Any, reviews: int) -> dict[str, float]:
     return spent
 
 
-async def _call(port: int, path: str, body: bytes, reviews: int) -> None:
+async def call(port: int, path: str, body: bytes, reviews: int) -> None:
     """Send reviews over connections that stay open."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -95,7 +95,7 @@ async def _call(port: int, path: str, body: bytes, reviews: int) -> None:
     await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
 
 
-def _nanoseconds(pid: int) -> int:
+def nanoseconds(pid: int) -> int:
     """Return the processor time of a process with one thread."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
@@ -114,11 +114,11 @@ def _over_tls(admission: Any, reviews: int) -> dict[str, float]:
             assert receiver.poll(60)
             port, pid = receiver.recv(), server.pid
             assert pid is not None
-            for title, (path, body) in _cases(admission).items():
-                asyncio.run(_call(port, path, body, reviews // 10))
-                began = _nanoseconds(pid)
-                asyncio.run(_call(port, path, body, reviews))
-                spent[f"{title}, TLS"] = (_nanoseconds(pid) - began) / 1e9 / (reviews // CONNECTIONS * CONNECTIONS)
+            for title, (path, body) in named_cases(admission).items():
+                asyncio.run(call(port, path, body, reviews // 10))
+                began = nanoseconds(pid)
+                asyncio.run(call(port, path, body, reviews))
+                spent[f"{title}, TLS"] = (nanoseconds(pid) - began) / 1e9 / (reviews // CONNECTIONS * CONNECTIONS)
         finally:
             server.terminate()
             server.join(10)

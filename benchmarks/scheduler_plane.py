@@ -8,9 +8,10 @@ scheduling. ``--load GxP@N`` means G gangs of P pods on N nodes. By default ever
 with ``--live`` it runs first, and then the pods are created, 32 at a time. ``{kubeconfig}`` and ``{name}`` (the scheduler's
 name in the pods) are filled in. The default command is Muster's scheduler of this checkout, compiled to bytecode before as
 an installation is. Given several, they are measured one after the other in one run, so that they can be compared by ratio.
+``--lean`` measures the lean binder after each of them: the limit of the same minute.
 
-Printed per command: seconds to the last bind, pods bound per second between the first and the last, processor seconds and
-the most memory of its processes, and how long the creations took.
+Printed per command: seconds to the first and the last bind, pods bound per second between them, processor seconds and the
+most memory of its processes, and how long the creations took.
 """
 
 from __future__ import annotations
@@ -46,6 +47,10 @@ from muster.kube.errors import ConflictError
 from muster.kube.http import HttpTransport
 from muster.model import kinds, names
 
+LEAN: Final = (
+    f"{sys.executable} {Path(__file__).parent / 'lean_binder.py'} --kubeconfig {{kubeconfig}} --scheduler-name {{name}}"
+)
+"""The limit: what binds without deciding."""
 MUSTER: Final = f"{sys.executable} -m scheduler --kubeconfig {{kubeconfig}} --probe-port 0 --log-level warning"
 _AT_ONCE: Final = 32
 _PATIENCE: Final = 120.0
@@ -199,7 +204,45 @@ def used(root: int) -> tuple[float, float]:
 # ── one run ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def measure(command: str, load: Load, scheduler: str, *, live: bool) -> str:
+@dataclass(frozen=True)
+class Run:
+    """One scheduling of a load. Seconds from the scheduler's start; where it ran before (``live``), from the last creation.
+
+    Attributes:
+        first: until the first bind.
+        last: until the last bind.
+        cpu: processor seconds of the scheduler's processes, those before the creations left out where it is live.
+        memory: the most memory of its processes, in MiB.
+        created: seconds that the creations took.
+        bound: pods that got a node; fewer than the load's where ``last`` is the time until it was given up.
+    """
+
+    first: float
+    last: float
+    cpu: float
+    memory: float
+    created: float
+    bound: int
+    live: bool
+
+    def __str__(self) -> str:
+        rate = f"{self.bound / max(self.last - self.first, 0.001):.0f} pods/s, {self.memory:.0f} MiB"
+        if self.live:
+            return (
+                f"last bind {self.last:.2f} s after the last creation; {self.cpu:.1f} CPU s, {rate}; "
+                f"creations took {self.created:.1f} s"
+            )
+        return (
+            f"last bind {self.last:.2f} s after the start, the first {self.first:.2f} s; {self.cpu:.1f} CPU s, {rate}"
+        )
+
+
+def measure(command: str, load: Load, scheduler: str, *, live: bool) -> Run:
+    """Run one scheduler on one load.
+
+    Raises:
+        SystemExit: not all pods were bound in two minutes.
+    """
     with ControlPlane(nodes_simulated=False) as plane:
         # Only what schedulers do is measured; and without kubelets, its controllers would call the nodes dead.
         plane.kill("kube-controller-manager")
@@ -216,23 +259,24 @@ def measure(command: str, load: Load, scheduler: str, *, live: bool) -> str:
                 asyncio.run(fill(plane, load, scheduler, pods=True, rest=False))
             created = time.monotonic()
             if not binds.done.wait(_PATIENCE):
-                return f"{len(binds.times)} of {load.pods} pods bound after {_PATIENCE:.0f} s"
+                raise SystemExit(f"{len(binds.times)} of {load.pods} pods bound after {_PATIENCE:.0f} s")
             seconds, memory = used(process.pid)
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(30)
-    first, last = min(binds.times.values()), max(binds.times.values())
-    rate = f"{load.pods / (last - first):.0f} pods/s, {memory:.0f} MiB"
-    if live:
-        return (
-            f"last bind {last - created:.2f} s after the last creation; {seconds - before:.1f} CPU s, {rate}; "
-            f"creations took {created - begun:.1f} s"
-        )
-    return f"last bind {last - begun:.2f} s after the start; {seconds:.1f} CPU s, {rate}"
+    since = created if live else begun
+    first, last = min(binds.times.values()) - since, max(binds.times.values()) - since
+    return Run(first, last, seconds - before, memory, created - begun, load.pods, live)
 
 
 _SETTLE: Final = 8.0
 """Seconds that a scheduler has to become leader and read its lists, before pods are created live."""
+
+
+def compiled() -> None:
+    """Compile Muster to bytecode, as an installation is."""
+    for package in ("muster", "scheduler", "certs"):
+        compileall.compile_dir(Path(__file__).parents[1] / package, quiet=1)
 
 
 def main() -> None:
@@ -241,16 +285,17 @@ def main() -> None:
     parser.add_argument("--live", action="store_true")
     parser.add_argument("--command", action="append", dest="commands")
     parser.add_argument("--scheduler-name", default=names.SCHEDULER_NAME)
+    parser.add_argument("--lean", action="store_true")
     parser.add_argument("--runs", type=int, default=1)
     options = parser.parse_args()
-    for package in ("muster", "scheduler", "certs"):
-        compileall.compile_dir(Path(__file__).parents[1] / package, quiet=1)
+    compiled()
     # Whoever ends this ends what it started, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     for _ in range(options.runs):
         for command in options.commands or [MUSTER]:
-            found = measure(command, options.load, options.scheduler_name, live=options.live)
-            print(f"{shlex.split(command)[0]}: {found}", flush=True)
+            for each in [command, LEAN] if options.lean else [command]:
+                found = measure(each, options.load, options.scheduler_name, live=options.live)
+                print(f"{' '.join(shlex.split(each)[:3])}: {found}", flush=True)
 
 
 if __name__ == "__main__":
