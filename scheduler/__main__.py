@@ -10,17 +10,21 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from muster.model import names
+from muster.model import kinds, names
 from muster.telemetry import logs
 from muster.telemetry.options import log_options, probe_options
 
 if TYPE_CHECKING:
+    from muster.kube.client import Client
+    from muster.kube.clock import SystemClock
+    from muster.kube.fence import Fence
+    from muster.kube.lease import LeaderElector
     from scheduler.configuration.reload import LivePolicy
     from scheduler.engine.policy import Policy
     from scheduler.leader.worker import Worker
@@ -31,6 +35,7 @@ _PROBES: Final = 8081
 _SWITCH: Final = 0.0005
 """Seconds for which a thread that decides keeps the interpreter from the loop, whose turns are many and short: with Python's
 5 ms the loop made 1,800 round trips in a second beside a busy thread, with this 4,300."""
+_GROWING: Final = (kinds.PODS, kinds.NODES, kinds.PODGROUPS, kinds.JOBS)
 _LISTS: Final = 60.0
 """Seconds for which nothing is collected while the first lists are read, at most."""
 
@@ -85,7 +90,7 @@ def scheduler(**options: Any) -> None:
     from muster.kube.errors import KubeError
 
     try:
-        policy = _policy(options["configuration"])
+        policy = _configured(options["configuration"])
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(options, policy))
     except (KubeError, OSError) as error:
@@ -94,12 +99,14 @@ def scheduler(**options: Any) -> None:
         gc.enable()
 
 
-def _policy(file: Path | None) -> Policy:
-    """Return what a file configures, else what is built in: without a file, nothing that reads one is imported."""
-    if file is None:
-        from scheduler.configuration import builtin
+def _configured(file: Path | None) -> Policy | None:
+    """Return what a file configures; None without a file, and then nothing that reads one is imported.
 
-        return builtin.policy()
+    Raises:
+        ClickException: the file can't be read, or says what can't be done.
+    """
+    if file is None:
+        return None
     from scheduler.configuration.config import ConfigurationError, read
 
     try:
@@ -108,74 +115,66 @@ def _policy(file: Path | None) -> Policy:
         raise click.ClickException(str(error)) from error
 
 
+def _deciding() -> tuple[type[Worker], Callable[[], Policy]]:
+    """Import what decides, which takes longer than all else; return the worker, and what makes the policy that is built in."""
+    from scheduler.configuration import builtin
+    from scheduler.leader.worker import Worker
+
+    return Worker, builtin.policy
+
+
 def _live_policy(file: Path, worker: Worker) -> LivePolicy:
     from scheduler.configuration.reload import LivePolicy
 
     return LivePolicy(file, worker.metrics.registry)
 
 
-async def _run(options: dict[str, Any], policy: Policy) -> None:
-    """Stand for election and work, until SIGINT or SIGTERM."""
+async def _run(options: dict[str, Any], policy: Policy | None) -> None:
+    """Stand for election and work, until SIGINT or SIGTERM.
+
+    The election, and the lists of what grows with the cluster, are under way while the rest is imported.
+    """
     from muster.kube import auth
     from muster.kube.client import Client
     from muster.kube.clock import SystemClock
-    from muster.kube.fence import Fence
+    from muster.kube.early_lists import EarlyLists
     from muster.kube.http import HttpTransport
-    from muster.kube.lease import LeaderElector
     from muster.kube.threads import Heartbeat, on_loop, run_in_thread
-    from scheduler.leader.worker import Worker
 
     me = asyncio.current_task()
     assert me is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, me.cancel)
     endpoint = await auth.load(options["kubeconfig"], options["context"])
-    gc.freeze()
-    gc.enable()
     async with HttpTransport(endpoint) as transport:
-        client, clock = Client(transport), SystemClock()
-        worker = Worker(
-            client,
-            clock,
-            policy,
-            options["schedulers"] or (names.SCHEDULER_NAME,),
-            legacy_apis=options["legacy_apis"],
-            namespace=options["lease_namespace"],
-            quota_mode="" if options["quota_mode"] == "none" else options["quota_mode"],
-        )
-        file = options["configuration"]
-        live = _live_policy(file, worker) if file is not None else None
+        early, clock = EarlyLists(transport), SystemClock()
+        made: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         collector = GarbageCollection()
 
         async def lead(fence: Fence) -> None:
             collector.begin()
-            async with asyncio.TaskGroup() as parts:
-                parts.create_task(worker.run(fence), name="worker")
-                parts.create_task(collector.settle(worker.synced), name="settling")
+            early.begin(_GROWING)
+            try:
+                worker = await asyncio.shield(made)
+                async with asyncio.TaskGroup() as parts:
+                    parts.create_task(worker.run(fence), name="worker")
+                    parts.create_task(collector.settle(worker.synced), name="settling")
+            finally:
+                early.end()
 
-        heartbeat = Heartbeat(worker.not_alive)
-        worker.standing_by = lambda: False  # Nothing is known of an election yet.
-
-        async def elect() -> None:
-            # With connections and credentials of its own: nothing that a tenant wrote is read here.
-            async with HttpTransport(await auth.load(options["kubeconfig"], options["context"])) as own:
-                elector = LeaderElector(
-                    Client(own),
-                    options["lease_namespace"],
-                    options["lease_name"],
-                    socket.gethostname(),
-                    clock,
-                    alive=heartbeat.beats,
-                )
-                worker.standing_by = lambda: elector.leader not in {"", elector.identity}
-                await elector.run(leading_here)
-
-        leading_here = on_loop(asyncio.get_running_loop(), lead)
+        heartbeat = Heartbeat(lambda: made.result().not_alive() if made.done() else ())
+        election = _Election(options, clock, heartbeat.beats, on_loop(asyncio.get_running_loop(), lead))
         beating = asyncio.create_task(heartbeat.run(), name="heartbeat")
-        following = asyncio.create_task(live.run(worker.adopt), name="configuration") if live is not None else None
-        leading = asyncio.create_task(run_in_thread(elect, "election"), name="election")
+        leading = asyncio.create_task(run_in_thread(election.run, "election"), name="election")
+        following: asyncio.Task[None] | None = None
         try:
-            async with _probes(worker, options, client):
+            worker = await _worker(options, Client(early), clock, policy)
+            worker.standing_by = election.standing_by
+            made.set_result(worker)
+            if (file := options["configuration"]) is not None:
+                live = _live_policy(file, worker)
+                following = asyncio.create_task(live.run(worker.adopt), name="configuration")
+            async with _probes(worker, options, Client(early)):
                 await leading
         except asyncio.CancelledError:
             # The signal; the lease has been given back.
@@ -186,6 +185,59 @@ async def _run(options: dict[str, Any], policy: Policy) -> None:
             leading.cancel()
             await asyncio.wait([leading])
             beating.cancel()
+
+
+async def _worker(options: dict[str, Any], client: Client, clock: SystemClock, policy: Policy | None) -> Worker:
+    """Make the worker, in which most imports are; with the policy that is built in where none is given."""
+    worker, built_in = await asyncio.to_thread(_deciding)
+    gc.freeze()
+    gc.enable()
+    return worker(
+        client,
+        clock,
+        policy if policy is not None else built_in(),
+        options["schedulers"] or (names.SCHEDULER_NAME,),
+        legacy_apis=options["legacy_apis"],
+        namespace=options["lease_namespace"],
+        quota_mode="" if options["quota_mode"] == "none" else options["quota_mode"],
+    )
+
+
+class _Election:
+    """Stands for election, in a thread of its own, and calls ``lead`` with each fence."""
+
+    def __init__(
+        self,
+        options: dict[str, Any],
+        clock: SystemClock,
+        alive: Callable[[], bool],
+        lead: Callable[[Fence], Awaitable[None]],
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._alive = alive
+        self._lead = lead
+        self._elector: LeaderElector | None = None
+
+    def standing_by(self) -> bool:
+        """Whether another process leads; from any thread."""
+        # Without an elector nothing is known of an election yet.
+        return self._elector is not None and self._elector.leader not in {"", self._elector.identity}
+
+    async def run(self) -> None:
+        """Stand, with connections and credentials of its own: nothing that a tenant wrote is read here."""
+        from muster.kube import auth
+        from muster.kube.client import Client
+        from muster.kube.http import HttpTransport
+        from muster.kube.lease import LeaderElector
+
+        options = self._options
+        async with HttpTransport(await auth.load(options["kubeconfig"], options["context"])) as own:
+            namespace, name = options["lease_namespace"], options["lease_name"]
+            self._elector = LeaderElector(
+                Client(own), namespace, name, socket.gethostname(), self._clock, alive=self._alive
+            )
+            await self._elector.run(self._lead)
 
 
 @contextlib.asynccontextmanager

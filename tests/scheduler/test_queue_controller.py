@@ -303,8 +303,12 @@ async def test_legacy_queues_are_queues_and_one_of_a_primary_ones_name_is_its_al
         await world.create(group(f"in-{team}", queue=team, minMember=1, minResources={"cpu": "2"}))
         held = await world.becomes(legacy, team, lambda one: one.status.pending == 1)
         assert names.QUEUE_FINALIZER in held.metadata.finalizers
-        waits = await world.phase(f"in-{team}", "Pending")
-        assert "capability" in waits.status.conditions[0].message
+        # The group may have been seen before its queue was.
+        await world.becomes(
+            kinds.PODGROUPS,
+            f"in-{team}",
+            lambda one: one.status.phase == "Pending" and "capability" in one.status.conditions[0].message,
+        )
 
         # A primary queue of that name: from then on its spec holds, and the legacy one shows its counts.
         await world.create(queue(team))
