@@ -18,7 +18,7 @@ from muster.ledger.reservations import JOB, PODGROUP, Exceeded, Observed, Reserv
 from muster.model import grouping, kinds
 from muster.model.objects import Object, PodGroup
 from muster.model.tenant_texts import InvalidTextError
-from webhooks.policies import hints, jobs, podgroups, pods, queues, quotas, workloads
+from webhooks.policies import hints, jobs, namespaces, podgroups, pods, queues, quotas, workloads
 from webhooks.review import AdmissionRequest, FieldError
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import (
@@ -50,6 +50,7 @@ class Hook(Struct, frozen=True):
 
 HOOKS: Final[Mapping[str, Hook]] = {
     "/mutate/scheduler": Hook(hints.mutate, mutating=True),
+    "/mutate/namespaces": Hook(namespaces.mutate, mutating=True),
     "/mutate/jobs": Hook(jobs.mutate, mutating=True),
     "/mutate/pods": Hook(pods.mutate, mutating=True),
     "/mutate/podgroups": Hook(podgroups.mutate, mutating=True),

@@ -99,7 +99,13 @@ def _mutating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
         ("with-group", _annotated("object", names.GROUP_NAME_KEYS)),
         ("with-owner", "has(object.metadata.ownerReferences)"),
     ]
-    podgroups = [("no-queue", f"!has(object.spec.queue) || object.spec.queue in {_cel('', names.DEFAULT_QUEUE)}")]
+    no_queue = f"!has(object.spec.queue) || object.spec.queue in {_cel('', names.DEFAULT_QUEUE)}"
+    # The CRD writes the default queue, which gives way to what an annotation of the group names, and one of its namespace.
+    own = f"!has(object.spec.queue) || object.spec.queue == '' || {_annotated('object', names.QUEUE_NAME_KEYS)}"
+    podgroups = [("no-queue", no_queue), ("names-another", own)]
+    labels, key = "object.metadata.labels", _cel(names.NAMES_QUEUE)[1:-1]
+    unlabelled = f"!(has({labels}) && {key} in {labels} && {labels}[{key}] == 'true')"
+    namespaces = [("names-queue", _annotated("object", names.QUEUE_NAME_KEYS)), ("not-labelled", unlabelled)]
     each = (
         *_default_scheduler(scope),
         _webhook(scope, "jobs.mutate.muster.sh", _rule(_CREATE, kinds.JOBS), "Ignore", jobs),
@@ -111,7 +117,20 @@ def _mutating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
             names.GUARDED,
             names.GUARANTEED,
         ),
+        _webhook(scope, "namespaces.mutate.muster.sh", _rule(_WRITE, kinds.NAMESPACES), "Ignore", namespaces),
         _webhook(scope, "podgroups.mutate.muster.sh", _podgroups(scope, _CREATE), "Ignore", podgroups),
+        _where(
+            _webhook(
+                scope,
+                "podgroups.namespace-queue.muster.sh",
+                _podgroups(scope, _CREATE),
+                "Ignore",
+                [("no-queue", no_queue)],
+            ),
+            names.NAMES_QUEUE,
+            "In",
+            "true",
+        ),
         _where(
             _webhook(scope, "podgroups.queue-policy.muster.sh", _podgroups(scope, _CREATE), "Ignore"),
             names.QUOTA_POLICY,

@@ -1,7 +1,7 @@
 """Labels namespaces for webhooks, which choose them by labels only.
 
 Where PodGroups reserve of a quota, admission asks the ledger for pods, too; where an annotation says that groups reserve
-late, they are marked so.
+late, they are marked so; where one names a queue, groups that name none are put into it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class NamespaceLabelController:
     """Labels a namespace that has a ResourceQuota and a PodGroup with minResources with ``mode``; with none, leaves it.
 
     Whatever its label says already stays: ``guaranteed``, ``off``, or what we don't know. The annotation of the quota
-    policy is made a label of the same name.
+    policy is made a label of the same name, and a label says that an annotation names a queue: webhooks see to that when it is
+    written, and this where they weren't there.
     """
 
     def __init__(self, client: Client, informers: Informers, mode: str) -> None:
@@ -46,7 +47,7 @@ class NamespaceLabelController:
             self._work.add(change.new.namespace)
 
     def _on_namespace(self, change: ObjectChange[Namespace]) -> None:
-        if change.new is not None and _policy_differs(change.new.metadata):
+        if change.new is not None and (_policy_differs(change.new.metadata) or _queue_unsaid(change.new.metadata)):
             self._work.add(change.new.name)
 
     async def _reconcile(self, name: str) -> None:
@@ -59,6 +60,8 @@ class NamespaceLabelController:
             labels |= {names.QUOTA_MODE: self._mode, names.QUOTA_WINDOW: names.WINDOW_OPEN}
         if _policy_differs(namespace.metadata):
             labels[names.QUOTA_POLICY] = namespace.metadata.annotation(names.QUOTA_POLICY)
+        if _queue_unsaid(namespace.metadata):
+            labels[names.NAMES_QUEUE] = "true"
         if not labels:
             return
         # With the version: its owner may be saying "off" at this moment.
@@ -83,3 +86,8 @@ def _policy_differs(meta: Meta) -> bool:
     """Whether the annotation says a policy that the label doesn't; other texts mean nothing."""
     said = meta.annotation(names.QUOTA_POLICY)
     return said in _POLICIES and said != meta.label(names.QUOTA_POLICY)
+
+
+def _queue_unsaid(meta: Meta) -> bool:
+    """Whether an annotation names a queue and the label doesn't say so."""
+    return bool(meta.annotation(*names.QUEUE_NAME_KEYS)) and meta.label(names.NAMES_QUEUE) != "true"

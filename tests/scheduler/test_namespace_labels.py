@@ -74,3 +74,12 @@ async def test_a_namespace_without_reservations_is_left_alone(world, there):
     await world.work()
     await world.create(*there)
     assert await later(world) == ""
+
+
+async def test_a_namespace_that_named_a_queue_before_anybody_looked_is_labelled_so(world):
+    named = {names.QUEUE_NAME_KEYS[0]: "research"}
+    await world.patch(kinds.NAMESPACES, world.namespace, {"metadata": {"annotations": named}})
+    await world.work()
+    await world.becomes(
+        kinds.NAMESPACES, world.namespace, lambda found: found.metadata.label(names.NAMES_QUEUE) == "true"
+    )

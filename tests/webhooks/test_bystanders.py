@@ -76,7 +76,7 @@ _GROUP = {"spec": {"minMember": 1}}
 _OURS: tuple[tuple[Kind[Any], Any, list[str]], ...] = (
     (kinds.PODS, {"spec": _pods("muster")}, ["/mutate/pods"]),
     (kinds.JOBS, _job("muster"), ["/mutate/jobs", "/validate/jobs"]),
-    (kinds.PODGROUPS, _GROUP, ["/mutate/podgroups", "/validate/podgroups"]),
+    (kinds.PODGROUPS, _GROUP, ["/validate/podgroups"]),
     (kinds.RESOURCEQUOTAS, _QUOTA, ["/validate/resourcequotas"]),
 )
 

@@ -118,6 +118,20 @@ async def test_a_queue_and_its_group_can_come_from_one_file(cluster: Admitted) -
             await asyncio.sleep(0.02)
 
 
+async def test_the_queue_that_a_namespace_names_holds_from_the_next_group_on(cluster: Admitted) -> None:
+    queue = cluster.plane.unique("named")
+    await cluster.plane.create(kinds.QUEUES, _queue(queue))
+    assert (await cluster.create(kinds.PODGROUPS, _podgroup("before", names.DEFAULT_QUEUE))).spec.queue == "default"
+    named = {"metadata": {"annotations": {names.QUEUE_NAME_KEYS[0]: queue}}}
+    changed = await cluster.client.patch(kinds.NAMESPACES, cluster.namespace, named)
+    assert changed.metadata.label(names.NAMES_QUEUE) == "true"
+    made = await cluster.decided(kinds.PODGROUPS, {"metadata": {"name": "after"}, "spec": {"minMember": 1}})
+    assert made.spec.queue == queue
+    # Its own word counts more, in namespaces that name none too.
+    own = {"name": "own", "annotations": {names.QUEUE_NAME_KEYS[0]: names.DEFAULT_QUEUE}}
+    assert (await cluster.create(kinds.PODGROUPS, {"metadata": own, "spec": {}})).spec.queue == names.DEFAULT_QUEUE
+
+
 async def test_a_queue_that_is_missing_closes_has_children_or_is_for_others_takes_neither_new_work_nor_moved(
     cluster: Admitted,
 ) -> None:

@@ -12,7 +12,7 @@ from muster.model import grouping, kinds
 from muster.model.amounts import Resources
 from muster.model.objects import Meta
 from webhooks.policies import podgroups
-from webhooks.verdict import ALLOWED, Denied, ObjectRef
+from webhooks.verdict import ALLOWED, BUSY, Denied, ObjectRef
 
 INCUBATOR = "scheduling.incubator.k8s.io"
 
@@ -373,6 +373,23 @@ def test_a_group_that_names_no_queue_goes_to_its_namespaces(ask: Any, podgroup: 
     patched = jsonpatch.apply_patch(asked, ask(podgroups.mutate, asked).operations)
     assert patched == asked | {"spec": {"queue": "research"}}
     assert ask(podgroups.mutate, patched) == ALLOWED
+
+
+@pytest.mark.parametrize("spec", [{}, {"queue": ""}, {"queue": "default"}])
+def test_a_group_that_was_not_moved_yet_is_asked_to_come_again(
+    ask: Any, podgroup: Any, cluster: Any, spec: Any
+) -> None:
+    cluster.namespace("dev", annotations={"scheduling.volcano.sh/queue-name": "research"})
+    refused = ask(podgroups.validate, podgroup() | {"spec": spec})
+    assert (refused.code, refused.retry_after) == (BUSY, 1)
+    assert refused.message == 'namespace dev names the queue "research", which isn\'t known everywhere yet: try again'
+
+
+def test_a_group_that_names_the_default_queue_itself_stays_there(ask: Any, podgroup: Any, cluster: Any) -> None:
+    cluster.namespace("dev", annotations={"scheduling.volcano.sh/queue-name": "research"})
+    group = podgroup(metadata={"annotations": {"scheduling.volcano.sh/queue-name": "default"}})
+    assert ask(podgroups.mutate, group | {"spec": {"queue": "default"}}) == ALLOWED
+    assert ask(podgroups.validate, group | {"spec": {"queue": "default"}}) == ALLOWED
 
 
 def test_a_group_without_spec_gets_one(ask: Any, podgroup: Any) -> None:

@@ -35,6 +35,8 @@ def test_there_is_one_configuration_of_each_kind() -> None:
         ("jobs.mutate.muster.sh", "/mutate/jobs", ["jobs"], ["CREATE"], "Ignore"),
         ("pods.mutate.muster.sh", "/mutate/pods", ["pods"], ["CREATE"], "Ignore"),
         ("podgroups.mutate.muster.sh", "/mutate/podgroups", ["podgroups"], ["CREATE"], "Ignore"),
+        ("podgroups.namespace-queue.muster.sh", "/mutate/podgroups", ["podgroups"], ["CREATE"], "Ignore"),
+        ("namespaces.mutate.muster.sh", "/mutate/namespaces", ["namespaces"], ["CREATE", "UPDATE"], "Ignore"),
         ("podgroupminresources.muster.sh", "/validate/podgroups", ["podgroups"], ["CREATE", "UPDATE"], "Fail"),
         ("jobs.validate.muster.sh", "/validate/jobs", ["jobs"], ["CREATE", "UPDATE"], "Fail"),
         ("queues.validate.muster.sh", "/validate/queues", ["queues"], ["CREATE", "UPDATE", "DELETE"], "Fail"),
@@ -71,7 +73,7 @@ def test_each_webhook_is_registered_as_the_design_says(
     assert webhook["matchPolicy"] == "Equivalent"
     assert (webhook["sideEffects"], webhook["timeoutSeconds"]) == ("NoneOnDryRun", 5)
     assert webhook["admissionReviewVersions"] == ["v1"]
-    assert webhook.get("reinvocationPolicy") == ("IfNeeded" if "mutate" in name else None)
+    assert webhook.get("reinvocationPolicy") == ("IfNeeded" if path.startswith("/mutate/") else None)
 
 
 def test_every_path_that_is_served_is_registered_and_the_other_way_round() -> None:
@@ -138,8 +140,18 @@ def test_conditions_keep_away_what_is_not_ours() -> None:
         "without-group": "!(has(object.metadata.annotations) && "
         f"{group}.exists(key, key in object.metadata.annotations))",
     }
+    no_queue = '!has(object.spec.queue) || object.spec.queue in ["","default"]'
+    queue = '["scheduling.volcano.sh/queue-name","volcano.sh/queue-name"]'
+    queue_named = f"has(object.metadata.annotations) && {queue}.exists(key, key in object.metadata.annotations)"
+    assert conditions["podgroups.namespace-queue.muster.sh"] == {"no-queue": no_queue}
     assert conditions["podgroups.mutate.muster.sh"] == {
-        "no-queue": '!has(object.spec.queue) || object.spec.queue in ["","default"]'
+        "no-queue": no_queue,
+        "names-another": f"!has(object.spec.queue) || object.spec.queue == '' || {queue_named}",
+    }
+    assert conditions["namespaces.mutate.muster.sh"] == {
+        "names-queue": queue_named,
+        "not-labelled": '!(has(object.metadata.labels) && "muster.sh/names-queue" in object.metadata.labels'
+        " && object.metadata.labels[\"muster.sh/names-queue\"] == 'true')",
     }
     assert conditions["jobs.mutate.muster.sh"]["not-suspended"] == "!has(object.spec.suspend) || !object.spec.suspend"
     assert conditions["jobs.validate.muster.sh"]["ours"].startswith(

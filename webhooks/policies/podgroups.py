@@ -14,7 +14,7 @@ from webhooks.policies import common, network
 from webhooks.policies.common import QueueRequest
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
-from webhooks.verdict import ALLOWED, Allowed, ObjectRef, Patched, Problem, Verdict, judge
+from webhooks.verdict import ALLOWED, Allowed, ObjectRef, Patched, Problem, Verdict, busy, judge
 from webhooks.view import AdmissionView
 
 _MINIMUM: Final = "spec.minResources"
@@ -32,7 +32,10 @@ def mutate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings) -
     moves = podgroup.spec.queue in {"", names.DEFAULT_QUEUE} and queue != podgroup.spec.queue
     late = not podgroup.metadata.annotation(names.QUOTA_POLICY) and grouping.reserves_late(namespace)
     if not moves and not late:
-        return ALLOWED
+        # The API server calls this for a namespace that names a queue, which may not have been seen here yet.
+        explained = podgroup.metadata.annotation(*names.QUEUE_NAME_KEYS) or grouping.reserves_late(namespace)
+        unseen = podgroup.spec.queue == names.DEFAULT_QUEUE and not explained
+        return Allowed(evidence=(ObjectRef(kinds.NAMESPACES, request.namespace),)) if unseen else ALLOWED
     patch, audit = PatchRecorder(request.object), {}
     if moves:
         patch.set("spec", "queue", value=queue)
@@ -59,6 +62,8 @@ def validate(request: AdmissionRequest, view: AdmissionView, _: WebhookSettings)
 
 def _create(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     podgroup = request.new(PodGroup)
+    if unmoved := _not_moved_yet(podgroup, request, view):
+        return busy(unmoved)
     minimum, problems = common.amounts(podgroup.spec.min_resources, _MINIMUM)
     problems += common.length_problems(podgroup.spec.min_resources, _MINIMUM)
     problems += common.annotation_problems(podgroup.metadata)
@@ -68,6 +73,18 @@ def _create(request: AdmissionRequest, view: AdmissionView) -> Verdict:
     warnings = _warnings(podgroup, minimum, request, view)
     reserving = _reserving(request, podgroup, minimum=minimum if podgroup.spec.min_resources is not None else None)
     return judge(problems, warnings, reserving)
+
+
+def _not_moved_yet(podgroup: PodGroup, request: AdmissionRequest, view: AdmissionView) -> str:
+    """Say why a group would begin in the default queue though its namespace names another; nothing where it wouldn't.
+
+    The webhook that moves it is called where the namespace is labelled so, which the API server may not have seen yet.
+    """
+    found = view.get(kinds.NAMESPACES, request.namespace)
+    queue = grouping.queue_name(podgroup.metadata, found.metadata if found is not None else None)
+    if _queue(podgroup) != names.DEFAULT_QUEUE or queue == names.DEFAULT_QUEUE:
+        return ""
+    return f'namespace {request.namespace} names the queue "{queue}", which isn\'t known everywhere yet: try again'
 
 
 def _update(request: AdmissionRequest, view: AdmissionView) -> Verdict:
