@@ -147,6 +147,8 @@ class Siege:
             async with asyncio.timeout(PATIENCE):
                 while len(await self._bound(name)) < GANG:  # noqa: ASYNC110 - a poll is all that a client has
                     await asyncio.sleep(0.2)
+        except TimeoutError as error:
+            raise AssertionError(await self._stand_of(name)) from error
         finally:
             await self.admin.delete(kinds.JOBS, name, VICTIM)
         await wait.until(self.admin, kinds.JOBS, name, VICTIM, holds=lambda found: found is None, within=PATIENCE)
@@ -173,6 +175,18 @@ class Siege:
                 else:
                     return
                 await asyncio.sleep(0.5)
+
+    async def _stand_of(self, name: str) -> str:
+        """Return how far a Job came that isn't bound in time: who of us is late."""
+        job = await self.admin.get(kinds.JOBS, name, VICTIM)
+        pods = (await self.admin.list(kinds.PODS, VICTIM, labels=f"job-name={name}")).items
+        groups = {each.name: each for each in (await self.admin.list(kinds.PODGROUPS, VICTIM)).items}
+        group = groups.get(grouping.generated_name(job.metadata.uid))
+        status = (
+            f"{group.status.phase}: {[each.message for each in group.status.conditions or ()]}" if group else "none"
+        )
+        held = "held" if job.spec.suspend else "released"
+        return f"Job {name} is {held}; its PodGroup: {status}; {len(pods)} pods, of {len(groups)} PodGroups in all"
 
     async def _bound(self, job: str) -> list[str]:
         pods = (await self.admin.list(kinds.PODS, VICTIM, labels=f"job-name={job}")).items
