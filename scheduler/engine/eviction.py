@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
-from scheduler.engine import kept_places, placement, requeue
+from scheduler.engine import kept_places, placement, requeue, subgroup_placement
 from scheduler.engine.exhausted_nodes import ExhaustedNodes
 from scheduler.engine.picker import Scope
 from scheduler.engine.session import Session
@@ -87,7 +87,9 @@ class EvictionRun:
         whole = session.extensions.valid(job) is None
         if not whole:
             job.waiting = deque(kept_places.stand_ins(session, job))
-        scopes = placement.scopes_to_clear(session, job, lambda: self._whole_room(queue))
+        # Which subgroup a pod that doesn't exist yet will be in, nobody knows.
+        known = whole or not job.info.parts_bound
+        scopes = placement.scopes_to_clear(session, job, lambda: self._whole_room(queue)) if known else ()
         done = any(self._try(queue, job, scope, whole=whole) for scope in scopes)
         if not whole:
             job.waiting = waiting
@@ -109,7 +111,8 @@ class EvictionRun:
     def _grow_in(self, scope: Scope | None, queue: QueueState, job: JobState) -> bool:
         session, task = self._session, job.waiting.popleft()
         with session.reservation.visible_to(job), session.picker.within(scope), session.statement() as statement:
-            if self._place(statement, queue, job, task) and statement.evicts:
+            place, room = partial(self._place, statement, queue, job), partial(self._whole_room, queue)
+            if subgroup_placement.clear_for_one(session, job, task, place, room) and statement.evicts:
                 statement.commit()
                 self._remember(statement, job)
                 return True
@@ -133,9 +136,9 @@ class EvictionRun:
         return done
 
     def _try_once(self, queue: QueueState, job: JobState, *, whole: bool, counts: bool) -> bool:
-        session = self._session
+        session, waiting = self._session, tuple(job.waiting)
         with session.reservation.visible_to(job), session.statement() as statement:
-            tried, unplaced = self._place_all(statement, queue, job)
+            unplaced = self._place_all(statement, queue, job)
             # One that needs no evictions is left to the action allocate; a Pending one whose room others are leaving already is not.
             helped = statement.evicts or (_awaits_admission(session, job) and bool(statement))
             done = helped and session.extensions.pipelined(job) and _may_start(session, statement, job)
@@ -150,7 +153,7 @@ class EvictionRun:
                 return True
             self._in_vain = statement.evicts
         self._exhausted.rolled_back()
-        job.waiting.extendleft(reversed(tried))
+        job.waiting = deque(waiting)
         return done
 
     def _remember(self, statement: Statement, job: JobState) -> None:
@@ -165,19 +168,21 @@ class EvictionRun:
         places = [KeptPlace(names[row], task.task_class, task.role) for task, row in statement.placed]
         kept_places.keep(self._session, job, places, self._session.now.timestamp())
 
-    def _place_all(self, statement: Statement, queue: QueueState, job: JobState) -> tuple[list[Task], list[Task]]:
-        """Place tasks until the job starves no more; return those that were tried, and those of them that found no place."""
-        tried, unplaced, failed = list[Task](), list[Task](), set[TaskClass]()
+    def _place_all(self, statement: Statement, queue: QueueState, job: JobState) -> list[Task]:
+        """Place tasks until the job starves no more; return those that found no place."""
+        if job.info.parts_bound:
+            place, room = partial(self._place, statement, queue, job), partial(self._whole_room, queue)
+            return subgroup_placement.clear(self._session, statement, job, place, room, self._exhausted.rolled_back)
+        unplaced, failed = list[Task](), set[TaskClass]()
         while job.waiting and self._session.extensions.starving(job):
             task, before = job.waiting.popleft(), len(statement)
-            tried.append(task)
             if task.task_class in failed or not self._place(statement, queue, job, task):
                 failed.add(task.task_class)
                 unplaced.append(task)
             elif len(statement) > before + 1:
                 # Who left may leave more than this one takes.
                 failed.clear()
-        return tried, unplaced
+        return unplaced
 
     def _place(self, statement: Statement, queue: QueueState, job: JobState, task: Task) -> bool:
         """Reserve a place for a task: one that is or gets free anyway, else one that others are evicted from."""

@@ -33,7 +33,7 @@ def sentence(session: Session, job: JobState, kind: TaskClass, count: int) -> st
     needed = _needed(session, job, count)
     if needed is None:
         return ""
-    tiers = session.network.allowed(needed.constraint)
+    tiers = _with_domains(session, needed.constraint)
     if not tiers:
         return f"{needed.whose} have to be close together: {_no_tier(session, needed.constraint)}"
     return _nearest(session, job, kind, needed, tiers[-1])
@@ -44,7 +44,7 @@ def crowded(session: Session, job: JobState) -> Obstacle | None:
     topology, wanted, axes = job.info.topology, job.lacking(), session.axes
     if topology is None or not topology.required:
         return None
-    tiers = session.network.allowed(topology)
+    tiers = _with_domains(session, topology)
     if not tiers:
         words = f"its pods have to be close together: {_no_tier(session, topology)}"
         return Obstacle(Reason.NOT_ENOUGH_RESOURCES, words, Stage.ENQUEUE)
@@ -80,7 +80,7 @@ def _worst(wanted: Vector, has: Sequence[int], asked: Sequence[int]) -> tuple[fl
 
 def _needed(session: Session, job: JobState, count: int) -> _Needed | None:
     topology = job.info.topology
-    if topology is not None and topology.required and session.network.allowed(topology):
+    if topology is not None and topology.required and _with_domains(session, topology):
         room = _rooms(session, job, topology, count)
         if not room:
             return _Needed(topology, count, None, "its pods")
@@ -99,8 +99,15 @@ def _rooms(session: Session, job: JobState, constraint: TopologyConstraint, coun
     return next(iter(network_domains.scopes(session, constraint, members)), None) is not None
 
 
+def _with_domains(session: Session, constraint: TopologyConstraint) -> list[Tier]:
+    """Return the tiers that will do and of which there is a domain: without a labelled node a level has none."""
+    return [tier for tier in session.network.allowed(constraint) if tier.names]
+
+
 def _no_tier(session: Session, constraint: TopologyConstraint) -> str:
     tiers = session.network.tiers
+    if empty := session.network.allowed(constraint):
+        return f"no node is in a {empty[-1].word}; label the nodes, or list them in HyperNodes"
     if not tiers:
         return (
             "nothing describes the network; create HyperNodes, or list node labels as the argument levels of the plugin "
@@ -133,6 +140,11 @@ def _nearest(session: Session, job: JobState, kind: TaskClass, needed: _Needed, 
         need, has, all_ = (_alone(session, place, each[place]) for each in (wanted, free, everywhere))
         best_has = f" the best, {name}, has {has};" if not there else f" it has {has};"
         return f"{head} {need} free for {counted(count, 'pod')}:{best_has} {all_} are free in the cluster"
+    if needed.key is not None and not there and room[best] >= count:
+        return (
+            f"{needed.whose} have room in {tier.word} {name}, but no choice of domains was found that has room for all subgroups of the "
+            "minimum at once"
+        )
     each = axes.resources(session.vector(kind)).only(kind.request)
     fits, total = int(room[best]), session.picker.room(kind)
     best_fits = f"the best, {name}, has room for {fits or 'none'}" if not there else f"it has room for {fits or 'none'}"

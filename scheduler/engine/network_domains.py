@@ -59,7 +59,7 @@ def scopes(
 
 
 def scopes_to_clear(
-    session: Session, constraint: TopologyConstraint, members: Members, free: Matrix
+    session: Session, constraint: TopologyConstraint, members: Members, free: Matrix, within: Scope | None = None
 ) -> Iterator[Scope | None]:
     """Return where room may be made for pods that belong together, the emptiest domains first.
 
@@ -69,14 +69,16 @@ def scopes_to_clear(
     picker, now = session.picker, _rooms(session, members, later=bool(session.allocations.releasing))
     rooms = {kind: np.where(picker.open_to(kind), picker.places(kind, free), 0) for kind in now}
     for tier in tiers:
-        held = dict.fromkeys(_holding(tier, members, rooms, None), 0)
+        held = dict.fromkeys(_holding(tier, members, rooms, within), 0)
         for room in now.values():
-            sums = np.bincount(tier.places, weights=room, minlength=len(tier.names) + 1)
+            visible = room if within is None else np.where(within.mask, room, 0)
+            sums = np.bincount(tier.places, weights=visible, minlength=len(tier.names) + 1)
             held = {domain: fits + int(sums[domain]) for domain, fits in held.items()}
         for domain in sorted(held, key=lambda each: (-held[each], tier.names[each])):
-            yield Scope(tier.mask(domain), np.zeros(len(free)))
+            mask = tier.mask(domain)
+            yield Scope(mask if within is None else mask & within.mask, np.zeros(len(free)))
     if not constraint.required:
-        yield None
+        yield within
 
 
 def _of_tiers(

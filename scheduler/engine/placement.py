@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from muster.ledger import wording
 from muster.model.amounts import NOTHING
 from muster.model.text import counted
-from scheduler.engine import network_domains, subgroups
+from scheduler.engine import network_domains, subgroup_placement, task_placement
 from scheduler.engine.picker import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
-from scheduler.model.network_topology import SubGroupKey
+from scheduler.engine.task_placement import Allowed
 from scheduler.model.obstacle import Limit, Obstacle, Reason, Stage
 from scheduler.model.snapshot import Phase, Task, TaskClass
 from scheduler.model.vectors import Matrix
-
-Allowed = Callable[[QueueState, Task, int], Obstacle | None]
-"""What speaks against a queue's taking so many more tasks like one."""
 
 
 def may_run(session: Session, job: JobState) -> bool:
@@ -80,7 +75,7 @@ def turn(session: Session, queue: QueueState, job: JobState, allowed: Allowed) -
     with session.reservation.visible_to(job):
         for scope in _scopes(session, job):
             with session.picker.within(scope), session.statement() as statement:
-                place = _place_subgroups if job.info.subgroups else _place
+                place = subgroup_placement.place if job.info.subgroups else _place
                 unplaced = place(session, statement, queue, job, taken, allowed)
                 if statement and (session.extensions.ready(job) or session.extensions.pipelined(job)):
                     statement.commit()
@@ -113,12 +108,7 @@ def _members(session: Session, job: JobState) -> network_domains.Members:
 
 
 def scopes_to_clear(session: Session, job: JobState, room: Callable[[], Matrix]) -> Iterable[Scope | None]:
-    """Return where others may be evicted for a job, the best first; ``room``: what nodes would have, [nodes, resources].
-
-    For subgroups that have to be together nobody is evicted: they get what others leave.
-    """
-    if any(each.topology is not None and each.topology.required for each in job.info.subgroups):
-        return ()
+    """Return where others may be evicted for a job, the best first; ``room``: what nodes would have, [nodes, resources]."""
     if job.info.topology is None:
         return _EVERYWHERE
     return network_domains.scopes_to_clear(session, job.info.topology, _members(session, job), room())
@@ -134,12 +124,6 @@ def place_nominated(session: Session) -> None:
         for _ in range(count):
             if not turn(session, queue, job, session.extensions.allocatable):
                 break
-
-
-def _nominated_row(session: Session, task: Task) -> int | None:
-    """Return the row of the node that is reserved for a task, None where there is none."""
-    name = session.nominated.get(task.uid)
-    return session.snapshot.table.row.get(name) if name is not None else None
 
 
 def _place(
@@ -158,7 +142,7 @@ def _place(
             unplaced += alike
             taken += alike
             continue
-        count, against = _allowance(queue, alike, allowed)
+        count, against = task_placement.allowance(queue, alike, allowed)
         placed = _place_alike(session, statement, job, alike[:count], failed)
         if placed:
             job.obstacle = None
@@ -174,73 +158,6 @@ def _place(
     return unplaced
 
 
-def _place_subgroups(
-    session: Session, statement: Statement, queue: QueueState, job: JobState, taken: list[Task], allowed: Allowed
-) -> list[Task]:
-    """Place subgroups, each whole or not at all, until the job is ready; return the tasks that found no place.
-
-    A job that was ready gets one more subgroup, or one more task. Where what starts together isn't the minimum, all that wait of a
-    subgroup are tried together, too: else others may be put where its last pods have to go.
-    """
-    was_ready, tried, unplaced = session.extensions.ready(job), set[str](), list[Task]()
-    for whole in (False, True):
-        tried.clear()
-        unplaced.clear()
-        for key, tasks in subgroups.chunks(job, whole=whole):
-            if session.extensions.ready(job) and (statement or not was_ready):
-                break
-            tried |= {task.uid for task in tasks}
-            if not _place_subgroup(session, statement, queue, job, key, tasks, allowed):
-                unplaced += tasks
-        if was_ready or session.extensions.ready(job) or session.extensions.pipelined(job) or whole:
-            break
-        statement.undo_to(0)
-    taken += [task for task in job.waiting if task.uid in tried]
-    job.waiting = deque(task for task in job.waiting if task.uid not in tried)
-    return unplaced
-
-
-def _place_subgroup(
-    session: Session,
-    statement: Statement,
-    queue: QueueState,
-    job: JobState,
-    key: SubGroupKey | None,
-    tasks: Sequence[Task],
-    allowed: Allowed,
-) -> bool:
-    """Place tasks of a subgroup where others of it are, all or none of them; with no key, tasks that are in none."""
-    constraint = job.info.subgroups[key[0]].topology if key is not None else None
-    if key is not None and not subgroups.completed_by(job, key, tasks):
-        return False
-    # Where all of them have room, the rest follows.
-    waiting = [task for task in job.waiting if task.subgroup == key]
-    members, start = network_domains.members_of(session, job, waiting, len(tasks), key), len(statement)
-    for scope in network_domains.scopes(session, constraint, members, session.picker.scope):
-        with session.picker.within(scope):
-            if _place_together(session, statement, queue, job, tasks, allowed):
-                return True
-        statement.undo_to(start)
-    return False
-
-
-def _place_together(
-    session: Session, statement: Statement, queue: QueueState, job: JobState, tasks: Sequence[Task], allowed: Allowed
-) -> bool:
-    """Place all of some tasks, or as many as have a place; tell whether all have."""
-    for _, same in groupby(tasks, key=attrgetter("task_class")):
-        alike = list(same)
-        count, against = _allowance(queue, alike, allowed)
-        if count < len(alike):
-            job.obstacle = against
-            return False
-        for task in alike:
-            if not _place_one(session, statement, job, task):
-                return False
-    job.obstacle = None
-    return True
-
-
 def _next(session: Session, job: JobState) -> list[Task]:
     """Take the next tasks that can be decided on at once: of one class, and needed by a job that isn't ready yet."""
     first = job.waiting.popleft()
@@ -253,22 +170,6 @@ def _next(session: Session, job: JobState) -> list[Task]:
             break
         alike.append(waiting.popleft())
     return alike
-
-
-def _allowance(queue: QueueState, alike: list[Task], allowed: Allowed) -> tuple[int, Obstacle | None]:
-    """Return how many of these tasks the queue may take, and what speaks against one more."""
-    fine, against = 0, allowed(queue, alike[0], len(alike))
-    if against is None:
-        return len(alike), None
-    beyond = len(alike)
-    while beyond - fine > 1:
-        middle = (fine + beyond) // 2
-        objection = allowed(queue, alike[0], middle)
-        if objection is None:
-            fine = middle
-        else:
-            beyond, against = middle, objection
-    return fine, against
 
 
 def _hopeless(session: Session, job: JobState, failed: set[TaskClass], placed: int = 0) -> bool:
@@ -286,7 +187,7 @@ def _place_alike(
     if not alike:
         return 0
     if len(alike) == 1:
-        return int(_place_one(session, statement, job, alike[0]))
+        return int(task_placement.place_one(session, statement, job, alike[0]))
     kind = alike[0].task_class
     rows = session.picker.pick(kind, len(alike))
     if (
@@ -299,31 +200,4 @@ def _place_alike(
     if rows:
         statement.allocate(job, alike[: len(rows)], rows)
         return len(rows)
-    return int(_place_later(session, statement, job, alike[0]))
-
-
-def _place_one(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
-    picker, nominated = session.picker, _nominated_row(session, task)
-    row = (
-        nominated
-        if nominated is not None and picker.fits(task.task_class, nominated, session.idle)
-        else picker.best(task.task_class)
-    )
-    if row is None:
-        return _place_later(session, statement, job, task)
-    statement.allocate(job, (task,), [row])
-    return True
-
-
-def _place_later(session: Session, statement: Statement, job: JobState, task: Task) -> bool:
-    """Reserve a place that others are leaving for a task."""
-    picker, row = session.picker, _nominated_row(session, task)
-    if (row is None or not picker.fits(task.task_class, row, session.future)) and session.allocations.releasing:
-        row = picker.best_later(task.task_class)
-    elif row is not None and not picker.fits(task.task_class, row, session.future):
-        row = None
-    if row is None:
-        job.blocked_class = task.task_class
-        return False
-    statement.pipeline(job, task, row)
-    return True
+    return int(task_placement.place_later(session, statement, job, alike[0]))

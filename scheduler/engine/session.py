@@ -6,6 +6,7 @@ from collections import deque
 from datetime import datetime
 from functools import cached_property, partial
 from hashlib import blake2b
+from typing import Final
 
 from muster.model.objects import NetworkTier
 from scheduler.engine.allocations import Allocations
@@ -27,6 +28,8 @@ from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.tiers import TopologyTree
 from scheduler.topology.volumes import Volumes
 
+_TRIES: Final = 2000
+
 
 class Session:
     """One cycle. Amounts change through `statement` only, phases through `admit` and `requeue`.
@@ -39,6 +42,7 @@ class Session:
         kept: places that are kept for pods which don't exist yet.
         deadlines: when time alone would change what is decided.
         picker: finds the best nodes.
+        tries_left: how often in this cycle a subgroup may still be moved for another.
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime, cache: SessionCache) -> None:
@@ -61,6 +65,7 @@ class Session:
         self.nominated = dict(snapshot.nominated)
         self.kept: dict[GroupKey, KeptPlaces] = {}
         self.extensions = Extensions(policy, self, self.allocations, self.reservation)
+        self.tries_left = _TRIES
         self._order_tasks()
         self.picker = Picker(
             snapshot.table,

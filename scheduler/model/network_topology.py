@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from muster.model.objects import HyperNode
 
+_MOST_TIERS: Final = 64
 SubGroupKey = tuple[int, tuple[str, ...]]
 """Which subgroup of its group a pod is in: the place of its policy, and the values of the labels that the policy matches."""
 
@@ -26,6 +27,11 @@ class TopologyConstraint(Struct, frozen=True):
     required: bool
     highest_tier: int | None = None
     tier_name: str = ""
+
+    @property
+    def reach(self) -> float:
+        """How far apart they may be, to compare: the number of the tier; of one that is named nobody knows that here, so more than any."""
+        return float(_MOST_TIERS if self.highest_tier is None else self.highest_tier)
 
 
 class SubGroups(Struct, frozen=True):

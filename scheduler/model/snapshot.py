@@ -152,6 +152,11 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         return self.topology is not None or bool(self.subgroups)
 
     @property
+    def parts_bound(self) -> bool:
+        """Whether the pods of some subgroup have to be together."""
+        return any(each.topology is not None and each.topology.required for each in self.subgroups)
+
+    @property
     def counts(self) -> Mapping[TaskStatus, int]:
         """How many tasks there are in each status that occurs."""
         return self.task_counts.counts

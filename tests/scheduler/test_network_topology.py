@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,76 +13,11 @@ from muster.model import names
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.simulator import state
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-LEVELS = """\
-actions: "enqueue, allocate, reclaim, backfill"
-tiers:
-- plugins: [{name: priority}, {name: gang}, {name: predicates}, {name: proportion}, {name: nodeorder}]
-- plugins:
-  - name: network-topology-aware
-    arguments: {levels: [zone, rack]}
-"""
-
-
-def node(name: str, gpus: int, **labels: str) -> dict[str, Any]:
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "status": {"allocatable": amounts},
-    }
-
-
-def racks(**gpus: list[int]) -> list[dict[str, Any]]:
-    """Nodes with so many GPUs each, by rack; racks a* are in zone a."""
-    return [
-        node(f"{rack}-{number}", count, zone=rack[0], rack=rack)
-        for rack, counts in gpus.items()
-        for number, count in enumerate(counts)
-    ]
-
-
-def gang(name: str, pods: int, *, least: int | None = None, gpus: int = 1, on: list[str] | None = None, **spec: Any):
-    """A PodGroup and its pods; the first ones run on the nodes ``on``."""
-    yield {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": "ns"},
-        "spec": {"minMember": pods if least is None else least, **spec},
-        "status": {"phase": "Running" if on else "Inqueue"},
-    }
-    for number in range(pods):
-        where = {"nodeName": on[number]} if on and number < len(on) else {}
-        yield {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{name}-{number}",
-                "namespace": "ns",
-                "annotations": {"scheduling.k8s.io/group-name": name},
-            },
-            "spec": {"containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": str(gpus)}}}], **where},
-            "status": {"phase": "Running" if where else "Pending"},
-        }
-
-
-def hard(tier: int | str) -> dict[str, Any]:
-    return {"mode": "hard", "highestTierAllowed" if isinstance(tier, int) else "highestTierName": tier}
-
-
-def decided(*objects: Any, policy: str = LEVELS) -> dict[str, Any]:
-    cluster = state.load([*objects], [names.SCHEDULER_NAME])
-    return state.run(cluster, config.parse(policy), NOW, 1).json()
+from tests.support.network import CLUSTERS, LEVELS, NOW, decided, gang, hard, hypernode, node, nodes_of, racks, why
 
 
 def domains(found: dict[str, Any], name: str) -> set[str]:
     return {node.rpartition("-")[0] for pod, node in found["binds"].items() if pod.startswith(f"ns/{name}-")}
-
-
-def why(found: dict[str, Any], name: str) -> str:
-    return next(each["message"] for each in found["podgroups"][f"ns/{name}"]["conditions"] if each["status"] == "True")
 
 
 def test_a_required_gang_waits_whole_where_no_rack_holds_it_and_is_told_which_comes_nearest():
@@ -164,12 +98,6 @@ def test_racks_of_two_zones_may_have_one_name():
     assert found["binds"] == {}
 
 
-def hypernode(name: str, tier: int, *members: str, kind: str = "Node", tier_name: str = "") -> dict[str, Any]:
-    listed = [{"type": kind, "selector": {"exactMatch": {"name": member}}} for member in members]
-    spec = {"tier": tier, "tierName": tier_name, "members": listed}
-    return {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": name}, "spec": spec}
-
-
 def test_hypernodes_select_by_name_pattern_and_label_and_say_more_than_labels():
     by_pattern = hypernode("s0", 1) | {
         "spec": {"tier": 1, "members": [{"type": "Node", "selector": {"regexMatch": {"pattern": "^a[12]-"}}}]}
@@ -211,17 +139,6 @@ def test_who_is_evicted_for_a_required_gang_clears_one_rack(action):
 
 
 # ── against a reference that tries all domains ───────────────────────────────────────────────────────────────────────
-
-
-CLUSTERS = st.lists(
-    st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(0, 5)), min_size=1, max_size=9
-)  # zone, rack, GPUs
-
-
-def nodes_of(drawn: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
-    return [
-        node(f"{zone}{rack}-{at}", gpus, zone=zone, rack=f"{zone}{rack}") for at, (zone, rack, gpus) in enumerate(drawn)
-    ]
 
 
 def tried(drawn: list[tuple[str, int, int]], pods: int, size: int, tier: int) -> tuple[int, int] | None:
