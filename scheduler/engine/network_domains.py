@@ -8,7 +8,7 @@ already, the others go to them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -26,18 +26,25 @@ _STEP: Final = 1e6
 
 
 class Members(NamedTuple):
-    """Pods that belong together: those to be placed now, how many of them at least, and the rows where others are."""
+    """Pods that belong together: by class those to be placed now, how many of them at least, and the rows where others are."""
 
-    tasks: Sequence[Task]
+    kinds: Mapping[TaskClass, int]
     least: int
     rows: Collection[int]
 
 
-def members_of(session: Session, job: JobState, tasks: Sequence[Task], least: int, key: SubGroupKey | None) -> Members:
+def members_of(session: Session, job: JobState, tasks: Iterable[Task], least: int, key: SubGroupKey | None) -> Members:
     """Gather a subgroup's pods, or with no key all of a job's."""
+    return members(session, job, Counter(task.task_class for task in tasks), least, key)
+
+
+def members(
+    session: Session, job: JobState, kinds: Mapping[TaskClass, int], least: int, key: SubGroupKey | None = None
+) -> Members:
+    """Gather a subgroup's pods, or with no key all of a job's, where some to be placed don't exist yet."""
     row = session.snapshot.table.row
     nodes = {name for (subgroup, name, _), count in job.places.items() if count and key in {None, subgroup}}
-    return Members(tasks, least, {row[name] for name in nodes if name in row})
+    return Members(kinds, least, {row[name] for name in nodes if name in row})
 
 
 def scopes(
@@ -95,8 +102,7 @@ def _of_tiers(
 
 def _rooms(session: Session, members: Members, *, later: bool) -> Mapping[TaskClass, Rows]:
     """Return for how many tasks of each class each node has room, [nodes]."""
-    kinds = dict.fromkeys(task.task_class for task in members.tasks)
-    return {kind: session.picker.fitting(kind, later=later) for kind in kinds}
+    return {kind: session.picker.fitting(kind, later=later) for kind in members.kinds}
 
 
 def _holding(tier: Tier, members: Members, rooms: Mapping[TaskClass, Rows], within: Scope | None) -> list[int]:
@@ -109,7 +115,7 @@ def _holding(tier: Tier, members: Members, rooms: Mapping[TaskClass, Rows], with
             return []
         enough[:] = False
         enough[there.pop()] = True
-    every = Counter(task.task_class for task in members.tasks)
+    every = members.kinds
     holds_all, total, usable = np.ones(count, dtype=np.bool_), np.zeros(count), np.zeros(count)
     for kind, room in rooms.items():
         visible = room if within is None else np.where(within.mask, room, 0)
@@ -128,7 +134,7 @@ def _bonus(
     bonus = np.zeros(len(session.snapshot.table.nodes))
     if not tiers or not rooms:
         return bonus
-    every = Counter(task.task_class for task in members.tasks)
+    every = members.kinds
     kind = max(rooms, key=lambda each: every[each])
     order = _FillingOrder(tiers, np.minimum(rooms[kind], every[kind]), members.rows)
     order.fill(len(tiers) - 1, mask, every[kind])

@@ -12,10 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
-from scheduler.engine import kept_places, reserved_nodes
+from scheduler.engine import kept_places, network_domains, reserved_nodes
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
+from scheduler.model.network_topology import TopologyConstraint
 from scheduler.model.snapshot import Phase, TaskClass
 from scheduler.model.vectors import Mask, Matrix, Vector
 from scheduler.topology import node_filters
@@ -29,7 +30,7 @@ class NextInLine:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._due: dict[tuple[str, _Needs], bool] = {}
-        self._usable: dict[_Needs, Mask | None] = {}
+        self._usable: dict[tuple[_Needs, TopologyConstraint | None], Mask | None] = {}
         self._wanted: dict[int, Mask] = {}
         self._hidden: Mask | None = None
         for job in session.jobs:
@@ -45,7 +46,7 @@ class NextInLine:
     def _add(self, job: JobState) -> None:
         needs = tuple(reserved_nodes.needs(job)) or ((job.blocked_class, 1),) if job.blocked_class is not None else ()
         needs = needs or tuple(reserved_nodes.needs(job))
-        mask = self._nodes_for(needs) if self._is_due(job, needs) else None
+        mask = self._nodes_for(needs, job.info.topology) if self._is_due(job, needs) else None
         for place in self._session.axes.shared if mask is not None else ():
             if any(self._session.vector(kind)[place] for kind, _ in needs):
                 self._wanted[place] = self._wanted.get(place, np.zeros_like(mask)) | mask
@@ -67,21 +68,34 @@ class NextInLine:
             )
         return known
 
-    def _nodes_for(self, needs: _Needs) -> Mask | None:
+    def _nodes_for(self, needs: _Needs, topology: TopologyConstraint | None) -> Mask | None:
         """Return the nodes that take some of what a group needs once others have ended; None where all don't suffice."""
-        if needs not in self._usable:
-            self._usable[needs] = self._find_nodes(needs)
-        return self._usable[needs]
+        if (needs, topology) not in self._usable:
+            self._usable[needs, topology] = self._find_nodes(needs, topology)
+        return self._usable[needs, topology]
 
-    def _find_nodes(self, needs: _Needs) -> Mask | None:
+    def _find_nodes(self, needs: _Needs, topology: TopologyConstraint | None) -> Mask | None:
         allocatable = self._session.snapshot.table.allocatable
         # Where pods keep each other away, others may make way in time: these are looked at node by node.
         alone = [(kind, count) for kind, count in needs if not kind.constraints.conflicts_beyond_resources]
         # Empty nodes first, which is quick: what fits them may still not fit beside daemons.
         if not self._fit(alone, allocatable) or not self._fit(alone, self._drained):
             return None
-        masks = [self._open(kind) & (self._session.picker.places(kind, self._drained) > 0) for kind, _ in needs]
+        inside = self._inside(needs, topology)
+        masks = [
+            inside & self._open(kind) & (self._session.picker.places(kind, self._drained) > 0) for kind, _ in needs
+        ]
         return np.logical_or.reduce(masks) if all(mask.any() for mask in masks) else None
+
+    def _inside(self, needs: _Needs, topology: TopologyConstraint | None) -> Mask:
+        """Return the nodes of the domains that may hold a group whose pods have to be together; of any other group, all."""
+        inside = np.full(len(self._drained), topology is None or not topology.required)
+        if topology is None or not topology.required:
+            return inside
+        members = network_domains.Members(dict(needs), sum(count for _, count in needs), ())
+        for scope in network_domains.scopes_to_clear(self._session, topology, members, self._drained):
+            inside |= scope is None or scope.mask
+        return inside
 
     def _fit(self, needs: Sequence[tuple[TaskClass, int]], free: Matrix) -> bool:
         return not needs or bool(reserved_nodes.fit(self._session, needs, free, range(len(free))))

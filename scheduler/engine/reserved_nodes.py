@@ -7,6 +7,7 @@ has that, the first in the order of jobs; from cycle to cycle it is remembered i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from itertools import chain, islice
@@ -16,9 +17,10 @@ import numpy as np
 from msgspec import field
 
 from muster.model.durations import duration
-from scheduler.engine import placement
+from scheduler.engine import network_domains, placement, subgroups
 from scheduler.engine.action import ActionArguments
 from scheduler.engine.arguments import read_by
+from scheduler.engine.picker import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
@@ -139,7 +141,45 @@ def _nodes(session: Session, job: JobState, later: Callable[[], Matrix]) -> list
     wanted = tuple(needs(job))
     if not fit(session, wanted, table.allocatable, range(len(table.nodes))):
         return []
-    return sorted(fit(session, wanted, later(), range(len(table.nodes))))
+    found = (_fit_in(session, job, wanted, later().copy(), scope) for scope in _domains(session, job, wanted, later))
+    return sorted(next(filter(None, found), ()))
+
+
+def _domains(
+    session: Session, job: JobState, wanted: Sequence[tuple[TaskClass, int]], later: Callable[[], Matrix]
+) -> Iterable[Scope | None]:
+    """Return the domains of the network that may hold a job, None for all nodes; those first of which the most is idle."""
+    topology = job.info.topology
+    if topology is None or not topology.required:
+        return (None,)
+    members = network_domains.members(session, job, dict(wanted), sum(count for _, count in wanted))
+    return network_domains.scopes_to_clear(session, topology, members, later())
+
+
+def _fit_in(
+    session: Session, job: JobState, wanted: Sequence[tuple[TaskClass, int]], free: Matrix, scope: Scope | None
+) -> set[int]:
+    """Choose nodes of one domain for the minimum of a job, for each subgroup those of a domain within; ``free`` is used up."""
+    found, left = set[int](), Counter(dict(wanted))
+    for key, tasks in subgroups.chunks(job, whole=False)[0] if job.info.parts_bound else ():
+        kinds = Counter(task.task_class for task in tasks)
+        topology = job.info.subgroups[key[0]].topology
+        if topology is None or not topology.required or not left >= kinds:
+            continue
+        members = network_domains.members(session, job, kinds, len(tasks), key)
+        within = network_domains.scopes_to_clear(session, topology, members, free, scope)
+        taken = (_take(session, tuple(kinds.items()), free, _rows(session, each)) for each in within)
+        rows = next(filter(None, taken), None)
+        if rows is None:
+            return set()
+        found |= rows
+        left -= kinds
+    rest = _take(session, tuple(left.items()), free, _rows(session, scope)) if left else set()
+    return found | rest if rest or not left else set()
+
+
+def _rows(session: Session, scope: Scope | None) -> Iterable[int]:
+    return range(len(session.snapshot.table.nodes)) if scope is None else np.flatnonzero(scope.mask).tolist()
 
 
 def drained(session: Session) -> Matrix:
@@ -161,7 +201,12 @@ def drained(session: Session) -> Matrix:
 
 def fit(session: Session, wanted: Sequence[tuple[TaskClass, int]], free: Matrix, rows: Iterable[int]) -> set[int]:
     """Return the rows that it takes to place so many tasks of each class on ``free``; none where they don't suffice."""
-    free, among, taken = free.copy(), np.array(list(rows), dtype=np.intp), set[int]()
+    return _take(session, wanted, free.copy(), rows)
+
+
+def _take(session: Session, wanted: Sequence[tuple[TaskClass, int]], free: Matrix, rows: Iterable[int]) -> set[int]:
+    """Do as `fit`, and take what is placed from ``free``; where they don't suffice, nothing."""
+    among, taken, before = np.array(list(rows), dtype=np.intp), set[int](), free.copy()
     now = session.idle + session.reservation.set_aside
     for kind, count in wanted:
         request = session.picker.row_of(kind)
@@ -177,5 +222,6 @@ def fit(session: Session, wanted: Sequence[tuple[TaskClass, int]], free: Matrix,
             taken.add(row)
             left -= here
         if left > 0:
+            free[:] = before
             return set()
     return taken

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.network import CLUSTERS, LEVELS, decided, gang, hard, node, nodes_of, racks, why
+from muster.model import names
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.simulator import state
+from tests.support.network import CLUSTERS, LEVELS, NOW, decided, gang, hard, node, nodes_of, racks, why
 
 STAGE = "example.com/stage"
 Part = tuple[int, int, int]
@@ -274,3 +278,57 @@ def test_a_node_without_any_domain_takes_no_subgroup():
             message = why(found, "train")
             if phase == "Inqueue" or "networkTopology" in spec:
                 assert "no node is in a rack; label the nodes, or list them in HyperNodes" in message
+
+
+# ── nodes that are kept for one job ──────────────────────────────────────────────────────────────────────────────────
+
+ALLOCATING = LEVELS.replace(", reclaim", "")
+KEEPING = LEVELS + "configurations: [{name: allocate, arguments: {reserveAfter: 5m}}]\n"
+
+
+def waited(objects: Any, phase: str) -> list[Any]:
+    """A gang that waits for longer than nodes aren't kept for it."""
+    group, *pods = objects
+    metadata = group["metadata"] | {"creationTimestamp": "2025-12-31T23:00:00Z"}
+    return [group | {"metadata": metadata, "status": {"phase": phase}}, *pods]
+
+
+def kept(*objects: Any) -> set[str]:
+    plan = decide(state.load([*objects], [names.SCHEDULER_NAME]).snapshot(), config.parse(KEEPING), NOW)
+    assert not plan.binds
+    return set(plan.reserved_nodes.nodes) if plan.reserved_nodes is not None else set()
+
+
+@pytest.mark.parametrize("phase", ["Inqueue", "Pending"])
+def test_nodes_kept_for_a_gang_that_has_to_be_together_are_in_one_domain(phase):
+    nodes = racks(a1=[4, 4], a2=[4, 4], b1=[4, 4, 4])
+    busy = [each for each in nodes if each["metadata"]["name"].endswith("-0")]
+    running = [pod for each in busy for pod in gang(each["metadata"]["name"], 3, on=[each["metadata"]["name"]] * 3)]
+    full = gang("more", 5, on=["b1-1", "b1-1", "b1-2", "b1-2", "b1-2"])
+    wanted = waited(gang("train", 8, networkTopology=hard(1)), phase)
+    found = kept(*nodes, *running, *full, *wanted)
+    assert {rack_of(name) for name in found} in ({"a1"}, {"a2"})
+    assert len(found) == 2
+    # Where the network could never hold it, nothing is kept from others.
+    assert kept(*nodes, *running, *full, *waited(gang("train", 13, networkTopology=hard(1)), phase)) == set()
+
+
+def test_nodes_kept_for_subgroups_are_in_one_domain_for_each():
+    nodes = racks(a1=[2, 2], a2=[2, 2], a3=[1, 1, 1, 1], b1=[3, 3])
+    running = [pod for each in nodes if (name := each["metadata"]["name"]) for pod in gang(f"on-{name}", 1, on=[name])]
+    wanted = staged("train", [4, 4], subGroupPolicy=parts_of((4, 1), (4, 1)), networkTopology=hard(2))
+    found = kept(*nodes, *running, *waited(wanted, "Inqueue"))
+    by_rack = Counter(map(rack_of, found))
+    assert len(by_rack) == 2
+    assert all(sum(2 if rack != "a3" else 1 for _ in range(count)) == 4 for rack, count in by_rack.items())
+
+
+@pytest.mark.parametrize(("pods", "grows"), [(4, False), (5, True)])
+def test_only_a_gang_that_some_domain_could_hold_keeps_others_from_growing_beyond_their_share(pods, grows):
+    nodes = racks(a1=[4], a2=[4])
+    busy = [*gang("growing", 8, least=1, on=["a1-0", "a1-0", "a1-0", "a2-0", "a2-0"], queue="theirs")]
+    queues = [each | {"spec": {"weight": 9 if each["metadata"]["name"] == "mine" else 1}} for each in QUEUES]
+    found = decided(
+        *queues, *nodes, *busy, *gang("train", pods, queue="mine", networkTopology=hard(1)), policy=ALLOCATING
+    )
+    assert any("/growing-" in name for name in found["binds"]) is grows
