@@ -24,7 +24,14 @@ _TOKEN: Final = re.compile(
     r"""|(?P<close>\))|(?P<bar>\|)|(?P<leaf>\[\^?\]?(?:\\.|[^\]\\])*\]|\\x[0-9a-fA-F]{2}|\\.|.)""",
     re.DOTALL,
 )
+_MOST_KNOWN: Final = 20_000
+"""Steps between sets of states that one pattern remembers."""
+_ENDS: Final = re.compile(r"(?:\(\?[is]+\))?(?:\^|\\[AZ])")
+"""A place at the beginning or the end of the text, whatever stands there."""
 _WIDTHLESS: Final = frozenset({"^", "$", r"\A", r"\Z", r"\b", r"\B"})
+
+
+_START: Final[frozenset[int]] = frozenset()
 
 
 class _Leaf(Struct, frozen=True):
@@ -82,6 +89,12 @@ class LinearPattern:
 
     def __init__(self, translated: str) -> None:
         self._program = _PatternParser(translated).program()
+        places = [each for each in self._program if isinstance(each, _Leaf) and not each.consumes]
+        self._follows = all(_ENDS.fullmatch(each.test.pattern) for each in places)
+        # Where nothing begins behind the first character, what has come to an end there has ended for good.
+        later = {**self._closure([0], "..", 1), **self._closure([0], ".", 1)} if self._follows else {}
+        self._anchored = self._follows and not any(self._consumes(state) for state in later)
+        self._known: dict[object, frozenset[int]] = {}
 
     def search(self, text: str) -> bool:
         """Whether the text has a part that matches.
@@ -101,6 +114,52 @@ class LinearPattern:
             states = dict.fromkeys(self._advance(states, text, at))
         return False
 
+    def matches(self, texts: Iterable[str], most_steps: int) -> tuple[list[bool], int]:
+        """Tell which of many texts have a part that matches, and how many steps that took; a step that was taken before costs nothing.
+
+        Raises:
+            CelError: it would take more.
+        """
+        left, found = most_steps, list[bool]()
+        for text in texts:
+            matched, took = (
+                self._follow(text) if self._follows else (self.search(text), len(self._program) * (len(text) + 1))
+            )
+            left -= took
+            if left < 0:
+                raise CelError(_TOO_MUCH)
+            found.append(matched)
+        return found, most_steps - left
+
+    def _follow(self, text: str) -> tuple[bool, int]:
+        """Do as `search` where states depend on no neighbours; return how many steps were taken for the first time, too."""
+        states, took, end = _START, 0, len(self._program)
+        for at in range(len(text) + 1):
+            place = (states, at == 0, at == len(text))
+            here = self._known.get(place)
+            if here is None:
+                here = frozenset(self._closure([*states, 0], text, at))
+                took += self._remember(place, here)
+            if end in here:
+                return True, took
+            if at == len(text):
+                break
+            step = (here, text[at])
+            after = self._known.get(step)
+            if after is None:
+                after = frozenset(self._advance(here, text, at))
+                took += self._remember(step, after)
+            if not after and self._anchored:
+                break
+            states = after
+        return False, took
+
+    def _remember(self, question: object, answer: frozenset[int]) -> int:
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[question] = answer
+        return len(answer) + 1
+
     def _closure(self, states: list[int], text: str, at: int) -> dict[int, None]:
         """Follow what needs no character."""
         seen: dict[int, None] = {}
@@ -115,6 +174,10 @@ class LinearPattern:
             elif each is not None and not each.consumes and each.test.match(text, at):
                 states.append(state + 1)
         return seen
+
+    def _consumes(self, state: int) -> bool:
+        each = self._program[state] if state < len(self._program) else None
+        return each is None or (isinstance(each, _Leaf) and each.consumes)
 
     def _advance(self, states: Iterable[int], text: str, at: int) -> Iterable[int]:
         for state in states:

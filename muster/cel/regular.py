@@ -7,6 +7,7 @@ that no pattern means something else here than on a real server.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -51,6 +52,19 @@ class Pattern:
         if self._linear is None:
             self._linear = linear.LinearPattern(self._translated)
         return self._linear.search(text)
+
+    def matches(self, texts: Sequence[str], most_steps: int) -> tuple[list[bool], int]:
+        """Tell which of many texts have a part that matches, and how many steps that took.
+
+        Raises:
+            CelError: it would take more.
+        """
+        longest = max(map(len, texts), default=0)
+        if linear.attempts(self._translated, longest) * len(texts) <= linear.MOST_STEPS:
+            return [self._fast.search(text) is not None for text in texts], 0
+        if self._linear is None:
+            self._linear = linear.LinearPattern(self._translated)
+        return self._linear.matches(texts, most_steps)
 
 
 @lru_cache(maxsize=4096)
@@ -117,9 +131,7 @@ class _Translation:
         if name == "x":
             return self._hexadecimal()
         shown = f"\\{name}"
-        raise PatternError(
-            f"error parsing regexp: invalid escape sequence, or one that the Muster sandbox doesn't know: `{shown}`"
-        )
+        raise PatternError(f"error parsing regexp: invalid escape sequence, or one that Muster doesn't know: `{shown}`")
 
     def _hexadecimal(self) -> str:
         match = re.compile(r"\{([0-9a-fA-F]+)\}|([0-9a-fA-F]{2})").match(self._pattern, self._at)
@@ -136,9 +148,7 @@ class _Translation:
         self._at = match.end()
         text = match.group()
         if text.endswith(")") and match.start() != 0:
-            raise PatternError(
-                f"error parsing regexp: flags inside of a pattern aren't supported by the Muster sandbox: `{text}`"
-            )
+            raise PatternError(f"error parsing regexp: flags inside of a pattern aren't supported by Muster: `{text}`")
         return text.replace("(?<", "(?P<") if text.startswith("(?<") else text
 
     def _set(self) -> str:

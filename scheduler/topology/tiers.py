@@ -6,7 +6,6 @@ one HyperNode (a circle, two that share a node in one tier, a pattern that can't
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -15,6 +14,8 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
+from muster.cel.regular import PatternError, compile_pattern
+from muster.cel.values import CelError
 from muster.model import labels
 from muster.model.objects import HyperNode, HyperNodeMember
 from scheduler.model.network_topology import HyperNodes, TopologyConstraint
@@ -25,6 +26,8 @@ NOWHERE: Final = -1
 """The domain of a node that is in none of a tier."""
 _LONGEST: Final = 256
 """Characters of a pattern; a longer one isn't tried."""
+_MOST_STEPS: Final = 5_000_000
+"""How many steps all patterns together may take that can't be matched at once: a few seconds."""
 _MOST_FAULTS: Final = 20
 
 
@@ -118,6 +121,7 @@ class _HyperNodeReader:
         self._items: Mapping[str, HyperNode] = {each.name: each for each in items}
         self._faults: list[str] = []
         self._rows: dict[str, frozenset[int]] = {}
+        self._steps = _MOST_STEPS
 
     def tree(self) -> TopologyTree:
         for name in self._items:
@@ -190,9 +194,17 @@ class _HyperNodeReader:
         return []
 
     def _matching(self, item: HyperNode, pattern: str, among: Iterable[str]) -> list[str]:
-        try:
-            compiled = re.compile(pattern if len(pattern) <= _LONGEST else "(")
-        except re.error as error:
-            self._faults.append(f"HyperNode {item.name}: the pattern {pattern[:60]!r} can't be read: {error}")
+        shown, listed = f"HyperNode {item.name}: the pattern {pattern[:60]!r}", tuple(among)
+        if len(pattern) > _LONGEST:
+            self._faults.append(f"{shown} isn't used: it is longer than {_LONGEST} characters")
             return []
-        return [name for name in among if compiled.search(name)]
+        try:
+            found, steps = compile_pattern(pattern).matches(listed, self._steps)
+        except PatternError as error:
+            self._faults.append(f"{shown} can't be read: {error}")
+        except CelError:
+            self._faults.append(f"{shown} isn't used: trying it takes too long; write a simpler one, or labelMatch")
+        else:
+            self._steps -= steps
+            return [name for name, matches in zip(listed, found, strict=True) if matches]
+        return []

@@ -13,6 +13,7 @@ from muster.model import names
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.simulator import state
+from scheduler.topology import tiers
 from tests.support.network import CLUSTERS, LEVELS, NOW, decided, gang, hard, hypernode, node, nodes_of, racks, why
 
 
@@ -110,6 +111,33 @@ def test_hypernodes_select_by_name_pattern_and_label_and_say_more_than_labels():
     assert domains(found, "train") == {"a1", "a2"}
     found = decided(*nodes, by_pattern, by_label, *gang("train", 6, networkTopology=hard(1)))
     assert domains(found, "train") == {"b1", "b2"}
+
+
+def by_pattern(name: str, pattern: str) -> dict[str, Any]:
+    members = [{"type": "Node", "selector": {"regexMatch": {"pattern": pattern}}}]
+    return hypernode(name, 1) | {"spec": {"tier": 1, "members": members}}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fault"),
+    [
+        ("a1-(?!0)", "can't be read: error parsing regexp: invalid or unsupported Perl syntax: `(?!0`"),
+        ("(", "can't be read: error parsing regexp: missing ), unterminated subpattern"),
+        ("a" * 300, "isn't used: it is longer than 256 characters"),
+        (r"\ba\b.*.*.*.*", "isn't used: trying it takes too long; write a simpler one, or labelMatch"),
+    ],
+)
+def test_a_pattern_that_go_would_refuse_or_that_takes_too_long_is_named_and_stops_nobody_else(
+    pattern, fault, monkeypatch
+):
+    monkeypatch.setattr(tiers, "_MOST_STEPS", 10)
+    monkeypatch.setattr("muster.cel.linear.MOST_STEPS", 1000)
+    objects = [*racks(a1=[4], a2=[4]), by_pattern("bad", pattern), by_pattern("good", r"^a2-\d\z")]
+    snapshot = state.load(objects, [names.SCHEDULER_NAME]).snapshot()
+    (told,) = tiers.read(snapshot.table, snapshot.hypernodes, ()).faults
+    assert told.startswith("HyperNode bad: the pattern ")
+    assert fault in told
+    assert domains(decided(*objects, *gang("train", 4, networkTopology=hard(1))), "train") == {"a2"}
 
 
 def test_a_circle_or_an_overlap_stops_nobody_else():

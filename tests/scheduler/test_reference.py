@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from scheduler.configuration import config
-from scheduler.engine import picker, placement
+from scheduler.engine import picker, task_placement
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.plugin import Nodes
@@ -84,7 +84,7 @@ def plain_place(session, statement, queue, job, taken, allowed):
             unplaced.append(task)
             continue
         against = allowed(queue, task, 1)
-        if against is None and placement._place_one(session, statement, job, task):
+        if against is None and task_placement.place_one(session, statement, job, task):
             job.obstacle = None
         else:
             job.obstacle = against
