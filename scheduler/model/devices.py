@@ -61,7 +61,7 @@ class DeviceTaint(Struct, frozen=True):
     effect: str
 
 
-class Counter(NamedTuple):
+class CounterName(NamedTuple):
     """Which counter of a pool."""
 
     of: str
@@ -82,7 +82,7 @@ class Device(Struct, frozen=True):
     attributes: Mapping[str, Mapping[str, Any]]
     capacity: Mapping[str, Mapping[str, Quantity]]
     taints: tuple[DeviceTaint, ...] = ()
-    consumes: tuple[tuple[Counter, int], ...] = ()
+    consumes: tuple[tuple[CounterName, int], ...] = ()
     placement: Placement | None = None
     offered: bool = True
 
@@ -102,7 +102,7 @@ class Slice(Struct, frozen=True):
     of: int
     placement: Placement | None
     devices: tuple[Device, ...] = ()
-    counters: Mapping[Counter, int] = {}
+    counters: Mapping[CounterName, int] = {}
     repeats: bool = False
 
 
@@ -235,7 +235,7 @@ def read_slice(name: str, spec: Mapping[str, Any]) -> Slice:
             _device(DeviceId(driver, pool["name"], each["name"]), each) for each in spec.get("devices") or ()
         ),
         counters={
-            Counter(group["name"], counter): Quantity.parse(str(amount["value"])).nano
+            CounterName(group["name"], counter): Quantity.parse(str(amount["value"])).nano
             for group in spec.get("sharedCounters") or ()
             for counter, amount in (group.get("counters") or {}).items()
         },
@@ -275,7 +275,7 @@ def _device(id_: DeviceId, stated: Mapping[str, Any]) -> Device:
             for each in stated.get("taints") or ()
         ),
         tuple(
-            (Counter(each["counterSet"], counter), Quantity.parse(str(amount["value"])).nano)
+            (CounterName(each["counterSet"], counter), Quantity.parse(str(amount["value"])).nano)
             for each in stated.get("consumesCounters") or ()
             for counter, amount in (each.get("counters") or {}).items()
         ),

@@ -15,7 +15,7 @@ from muster.model.objects import Node
 from scheduler.model.devices import (
     MOST_RESULTS,
     ClaimedDevices,
-    Counter,
+    CounterName,
     Device,
     DeviceId,
     DeviceRequest,
@@ -43,7 +43,7 @@ Chosen = tuple[tuple[ChosenDevice, ...], ...]
 """The devices of each claim."""
 
 
-class DeviceState(Struct, frozen=True):
+class DeviceState(Struct):
     """What there is and what is taken.
 
     Attributes:
@@ -91,7 +91,7 @@ class _Search:
         self._found: list[list[ChosenDevice]] = [[] for _ in claims]
         self._values: list[dict[MatchAttribute, list[Any]]] = [{} for _ in claims]
         self._users: dict[DeviceId, list[int]] = {}
-        self._left: dict[tuple[str, str], dict[Counter, int]] = {}
+        self._left: dict[tuple[str, str], dict[CounterName, int]] = {}
         self._attempts = MOST_ATTEMPTS
         for claim in claims:
             for alternatives in claim.requests:
@@ -213,7 +213,7 @@ class _Search:
         for counter, amount in device.consumes:
             self._counters(pool)[counter] += amount
 
-    def _counters(self, pool: Pool) -> dict[Counter, int]:
+    def _counters(self, pool: Pool) -> dict[CounterName, int]:
         key = (pool.driver, pool.name)
         if key not in self._left:
             left = self._left[key] = dict(pool.counters)

@@ -8,7 +8,7 @@ from enum import Enum
 from msgspec import Struct
 
 from muster.model.objects import Node
-from scheduler.model.devices import Counter, Device, Slice
+from scheduler.model.devices import CounterName, Device, Slice
 
 
 class PoolState(Enum):
@@ -26,7 +26,7 @@ class Pool(Struct, frozen=True):
     name: str
     state: PoolState
     slices: tuple[Slice, ...] = ()
-    counters: Mapping[Counter, int] = {}
+    counters: Mapping[CounterName, int] = {}
 
     def state_for(self, node: Node) -> PoolState:
         """Return whether its devices may be allocated on a node: there, a name may be that of one device only."""
