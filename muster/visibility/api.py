@@ -6,6 +6,7 @@ verbs that garbage collection and the deletion of namespaces look for.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,6 +18,7 @@ from muster.kube.transport import JSON, Request, Response
 from muster.visibility import answers
 from muster.visibility.access import Access, Attributes
 from muster.visibility.answers import RefusedObjectsError
+from muster.visibility.metrics import OTHER, VisibilityMetrics
 from muster.visibility.paths import GROUP, ROOT, VERSION
 from muster.visibility.questions import NotKnownYetError, Questions, TooManyQuestionsError
 from muster.visibility.requestheader import Caller
@@ -88,9 +90,18 @@ class VisibilityApi:
         self._questions = questions
         self._access = access
         self._definitions = definitions
+        self.metrics = VisibilityMetrics(tuple(name for name, *_ in _RESOURCES))
+        self.metrics.watch(questions.waiting, questions.age)
 
     async def handle(self, request: Request, caller: Caller) -> Response:
-        """Answer a request."""
+        """Answer a request, and count it."""
+        clock = asyncio.get_running_loop().time
+        began, asked = clock(), _attributes(request.path.rstrip("/"))
+        answer = await self._handle(request, caller)
+        self.metrics.answered(_called(asked) if asked is not None else OTHER, answer.status, clock() - began)
+        return answer
+
+    async def _handle(self, request: Request, caller: Caller) -> Response:
         path = request.path.rstrip("/")
         documents = {ROOT: resources, f"/apis/{GROUP}": group}
         if path in documents:

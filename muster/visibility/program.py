@@ -22,7 +22,6 @@ from muster.kube.clock import Clock
 from muster.kube.reflector import Reflector
 from muster.model import kinds, names
 from muster.telemetry.probes import Probes
-from muster.telemetry.registry import registry
 from muster.visibility import requestheader
 from muster.visibility.access import Access
 from muster.visibility.api import VisibilityApi
@@ -99,7 +98,10 @@ async def answering(client: Client, clock: Clock, options: VisibilityOptions) ->
 async def _kept(
     cluster: WatchedCluster, questions: Questions, options: VisibilityOptions
 ) -> AsyncIterator[list[asyncio.Task[None]]]:
-    running = [asyncio.create_task(cluster.run(), name="cluster")]
+    running = [
+        asyncio.create_task(cluster.run(), name="cluster"),
+        asyncio.create_task(questions.run(), name="states"),
+    ]
     if options.configuration is not None:
         live = LivePolicy(options.configuration, CollectorRegistry())
         running.append(asyncio.create_task(live.run(questions.adopt), name="configuration"))
@@ -123,7 +125,6 @@ async def serving(client: Client, clock: Clock, options: VisibilityOptions) -> A
     cluster = WatchedCluster(client, clock, options.namespace, legacy_apis=options.legacy_apis)
     questions = Questions(cluster.state, options.policy, options.schedulers, cluster.missing)
     api = VisibilityApi(questions, Access(client, GROUP, VERSION), options.definitions)
-    shown = registry("visibility")
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-visibility-")))
         trust = _Trust(folder / "request-header-ca.crt")
@@ -139,7 +140,7 @@ async def serving(client: Client, clock: Clock, options: VisibilityOptions) -> A
         if options.probes is not None:
             await _probed(stack, Probes(
                 not_ready,
-                shown,
+                api.metrics.registry,
                 alive=not_alive,
                 port=options.probes,
                 metrics_port=None if options.metrics_tls else options.metrics_port,

@@ -1,17 +1,19 @@
 """Questions, answered one after the other in a thread: the loop goes on with watches, discovery and refusals meanwhile.
 
 How many wait is bounded, for all and for one namespace, and namespaces take turns: a tenant who asks in a loop keeps another one waiting
-for one answer.
+for one answer. While questions come, another thread prepares the next state of the cluster, so that nobody's answer waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -28,6 +30,12 @@ WAITING_PER_TENANT: Final = 8
 """The same, of one namespace."""
 HANGS: Final = 60.0
 """Seconds after which an answer won't come any more: a liveness probe fails then."""
+RENEWED: Final = 1.0
+"""Seconds between two looks for a newer state."""
+OLD: Final = 2.0
+"""Seconds after which a state that changed is answered on no more: a question waits for the next one."""
+WARM: Final = 60.0
+"""Seconds after the last question for which states are prepared: longer, and an idle program would take a tenth of a processor."""
 
 
 class TooManyQuestionsError(Exception):
@@ -71,24 +79,45 @@ class Questions:
         self._waiting: Counter[str] = Counter()
         self._lines: OrderedDict[str, deque[tuple[Callable[[Asked], Any], asyncio.Future[Any]]]] = OrderedDict()
         self._answering = False
-        self._thread = ThreadPoolExecutor(1, "questions")
+        self._preparing = False
+        self._answers = ThreadPoolExecutor(1, "answers")
+        self._states = ThreadPoolExecutor(1, "states")
         self._asked: Asked | None = None
-        self._began: float | None = None
+        # When it was the newest, and when the last question came: times of the loop.
+        self._newest = self._last = -math.inf
+        self._began: dict[str, float] = {}
 
     def adopt(self, policy: Policy) -> None:
         """Answer by another policy from the next question on."""
         self._policy = policy
+        self._newest = -math.inf
 
     def close(self) -> None:
         """Answer nothing more."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._answers, self._states):
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def waiting(self) -> int:
+        """Return how many questions wait or are answered."""
+        return self._waiting.total()
+
+    def age(self) -> float:
+        """Return for how many seconds the state that is answered on may have changed; NaN before there is one."""
+        return asyncio.get_running_loop().time() - self._newest if self._asked is not None else math.nan
 
     def not_alive(self) -> list[str]:
         """Say whether an answer takes so long that it won't come."""
-        began = self._began
-        if began is None or time.monotonic() - began < HANGS:
-            return []
-        return [f"a question is being answered for more than {HANGS:.0f} seconds"]
+        now = time.monotonic()
+        return [
+            f"{what} for more than {HANGS:.0f} seconds" for what, at in list(self._began.items()) if now - at >= HANGS
+        ]
+
+    async def run(self) -> None:
+        """Keep a state ready for as long as questions come, until cancelled."""
+        while True:
+            await asyncio.sleep(RENEWED)
+            if asyncio.get_running_loop().time() - self._last < WARM:
+                self._prepare_next()
 
     async def ask(self, tenant: str, question: Callable[[Asked], T]) -> T:
         """Return the answer to a question of a namespace; empty for one about the cluster.
@@ -101,18 +130,65 @@ class Questions:
             raise TooManyQuestionsError(f"{WAITING_PER_TENANT} questions of this namespace wait already")
         if self._waiting.total() >= WAITING:
             raise TooManyQuestionsError(f"{WAITING} questions wait already")
-        state = self._state()
-        if state is None:
+        if self._state() is None:
             raise NotKnownYetError("; ".join(self._missing()))
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._last = loop.time()
         self._waiting[tenant] += 1
         self._lines.setdefault(tenant, deque()).append((question, answer))
         self._begin_next()
         return await answer
 
+    # ── states ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _prepare_next(self) -> None:
+        """Have a newer state prepared, where there is one."""
+        state, asked = self._state(), self._asked
+        if self._preparing or state is None:
+            return
+        loop = asyncio.get_running_loop()
+        if asked is not None and asked.state is state and asked.policy is self._policy:
+            self._newest = loop.time()
+            return
+        self._preparing = True
+        made = loop.run_in_executor(self._states, self._prepared, state, self._policy)
+        made.add_done_callback(self._adopt_prepared)
+
+    def _adopt_prepared(self, made: asyncio.Future[Asked]) -> None:
+        self._preparing = False
+        error = None if made.cancelled() else made.exception()
+        if made.cancelled() or error is not None:
+            self._fail(error)
+            return
+        self._asked = made.result()
+        if self._asked.policy is self._policy:
+            self._newest = asyncio.get_running_loop().time()
+        self._begin_next()
+
+    def _fail(self, error: BaseException | None) -> None:
+        """Answer all who wait that there is no state to answer on."""
+        lines, self._lines = self._lines, OrderedDict()
+        for tenant, line in lines.items():
+            for _, answer in line:
+                self._count_down(tenant)
+                if not answer.done():
+                    answer.set_exception(error) if error is not None else answer.cancel()
+
+    def _prepared(self, state: ClusterObjects, policy: Policy) -> Asked:
+        """Prepare a state, in its thread, with what most questions look at."""
+        with self._working("a state is being prepared"):
+            asked = Asked(state, policy, self._schedulers)
+            asked.plan()
+            return asked
+
+    # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
     def _begin_next(self) -> None:
         """Have the next question answered: namespaces take turns, so who asks much waits for oneself."""
-        while self._lines and not self._answering:
+        if self._lines:
+            self._prepare_next()
+        while self._lines and not self._answering and self._asked is not None and self.age() < OLD:
             tenant, line = self._lines.popitem(last=False)
             question, answer = line.popleft()
             if line:
@@ -120,11 +196,9 @@ class Questions:
             if answer.done():
                 self._count_down(tenant)  # Whoever asked has gone.
                 continue
-            state = self._state()
-            assert state is not None, "caches that were full stay so"
             self._answering = True
             loop = asyncio.get_running_loop()
-            told = loop.run_in_executor(self._thread, self._answer, state, self._policy, question)
+            told = loop.run_in_executor(self._answers, self._answer, self._asked, question)
             told.add_done_callback(partial(self._answered, tenant, answer))
 
     def _answered(self, tenant: str, answer: asyncio.Future[Any], told: asyncio.Future[Any]) -> None:
@@ -142,20 +216,18 @@ class Questions:
         if not self._waiting[tenant]:
             del self._waiting[tenant]
 
-    def _answer(self, state: ClusterObjects, policy: Policy, question: Callable[[Asked], T]) -> T:
+    def _answer(self, asked: Asked, question: Callable[[Asked], T]) -> T:
         """Answer in the thread. What is supposed for an answer is taken back by who supposes it."""
-        self._began = time.monotonic()
+        with self._working("a question is being answered"):
+            return question(asked)
+
+    @contextmanager
+    def _working(self, what: str) -> Iterator[None]:
+        self._began[what] = time.monotonic()
         # What is made for an answer is gone with it; looking for garbage among all pods takes longer than most answers.
         gc.disable()
         try:
-            asked = self._asked
-            if asked is None or asked.state is not state or asked.policy is not policy:
-                # Not both in memory at once.
-                self._asked = None
-                asked = Asked(state, policy, self._schedulers)
-            answer = question(asked)
-            self._asked = asked
+            yield
         finally:
             gc.enable()
-            self._began = None
-        return answer
+            del self._began[what]

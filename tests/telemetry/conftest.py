@@ -1,4 +1,4 @@
-"""Both programs at work on a sandbox, and what they tell of it."""
+"""The programs at work on a sandbox, and what they tell of it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from muster.kube.client import Client
 from muster.kube.errors import ForbiddenError
 from muster.model import kinds
 from muster.sandbox.core.users import ADMIN
+from muster.visibility import requestheader
 
 SECRET = "hunter2-in-a-secret"
 SECONDS = 60.0
@@ -76,12 +77,21 @@ class Told:
 
 @pytest.fixture(scope="session")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Told]:
-    """What `muster webhook` and `muster scheduler` tell after some work, by their names."""
+    """What each program tells after some work, by their names."""
     return asyncio.run(_told(tmp_path_factory.mktemp("telemetry")))
 
 
+@pytest.fixture(scope="session")
+def metrics_folder(told: dict[str, Told], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that has what each program showed of its metrics, in a file of its name."""
+    folder = tmp_path_factory.mktemp("metrics")
+    for name, each in told.items():
+        (folder / name).write_text(each.metrics)
+    return folder
+
+
 async def _told(folder: Path) -> dict[str, Told]:
-    port, webhook, scheduler, certs = free_ports(4)
+    port, webhook, scheduler, certs, visibility, asked = free_ports(6)
     (folder / "scheduler.yaml").write_text(CONFIG)
     kubeconfig = ("--kubeconfig", str(folder / "kubeconfig"))
     url, certificates = f"https://127.0.0.1:{port}", str(folder / "certificates")
@@ -108,6 +118,11 @@ async def _told(folder: Path) -> dict[str, Told]:
         deciding = ("--config", str(folder / "scheduler.yaml"))
         await programs.enter_async_context(_program(folder, scheduler, "scheduler", *kubeconfig, *deciding))
         await programs.enter_async_context(_program(folder, certs, "certs", "run", *kubeconfig))
+        trust = {"requestheader-client-ca-file": (folder / "certificates" / "ca.crt").read_text()}
+        about = {"metadata": {"name": requestheader.CONFIGMAP[1]}, "data": trust}
+        await client.create(kinds.CONFIGMAPS, about, requestheader.CONFIGMAP[0])
+        answering = ("--certificates", certificates, "--host", "127.0.0.1", "--port", str(asked), "--drain", "0")
+        await programs.enter_async_context(_program(folder, visibility, "visibility", *kubeconfig, *answering))
         await _work(client)
         await _until(scheduler, 'muster_scheduler_podgroup_wait_seconds_count{stage="bind"} 1.0')
         await _until(scheduler, 'muster_ledger_quota_hard{namespace="default",resource="cpu"}')
@@ -117,6 +132,7 @@ async def _told(folder: Path) -> dict[str, Told]:
             "webhook": await _scraped(folder, "webhook", webhook),
             "scheduler": await _scraped(folder, "scheduler", scheduler),
             "certs": await _scraped(folder, "certs", certs),
+            "visibility": await _scraped(folder, "visibility", visibility),
         }
 
 
@@ -127,7 +143,15 @@ async def _succeeds(*words: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _program(folder: Path, probes: int, name: str, *options: str) -> AsyncIterator[None]:
-    words = ("--probe-port", str(probes), "--debug-state", "--log-level", "debug", "--log-format", "json")
+    words = (
+        "--probe-port",
+        str(probes),
+        *([] if name == "visibility" else ["--debug-state"]),
+        "--log-level",
+        "debug",
+        "--log-format",
+        "json",
+    )
     with (folder / f"{name}.log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "muster.cli", name, *options, *words, stdout=log, stderr=log
@@ -169,6 +193,8 @@ async def _fetched(port: int, path: str) -> tuple[int, str]:
 
 
 async def _scraped(folder: Path, name: str, port: int) -> Told:
-    metrics, state = (await _fetched(port, "/metrics"))[1], (await _fetched(port, "/debug/state"))[1]
+    metrics = (await _fetched(port, "/metrics"))[1]
+    # Of all programs this one keeps no state of its own.
+    state = "null" if name == "visibility" else (await _fetched(port, "/debug/state"))[1]
     alive, ready = await _fetched(port, "/healthz"), await _fetched(port, "/readyz")
     return Told(metrics, json.loads(state), alive, ready, (folder / f"{name}.log").read_text())

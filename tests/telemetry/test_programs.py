@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("programs")]
 
-PROGRAMS = ("webhook", "scheduler", "certs")
+PROGRAMS = ("webhook", "scheduler", "certs", "visibility")
 # https://prometheus.io/docs/practices/naming/: base units, and what a thing is counted in last.
 UNIT = re.compile(r"_(seconds|bytes|timestamp_seconds|info|size)$")
 MISTAKEN = re.compile(r"_(ms|milliseconds|minutes|hours|count|percent|kb|mb)(_|$)")
@@ -38,7 +38,7 @@ def test_the_work_is_in_the_metrics(told: Any) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_metrics_are_named_as_prometheus_has_it(told: Any, program: str) -> None:
     ours = {name: family for name, family in told[program].families().items() if name.startswith("muster_")}
-    assert len(ours) > (5 if program == "certs" else 10)
+    assert len(ours) > (5 if program in {"certs", "visibility"} else 10)
     for name, family in ours.items():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", name)
         assert family.documentation.endswith("."), name

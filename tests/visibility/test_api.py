@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
 from asked import POLICY, asked, gang, made, node, queue
 
@@ -221,7 +222,7 @@ async def test_namespaces_take_turns_and_who_has_gone_is_not_answered():
     waiting[-1].cancel()
     let.set()
     await asyncio.gather(*waiting, return_exceptions=True)
-    assert told == ["1", "2", "4", "3"]
+    assert told == ["1", "4", "2", "3"]
     made.close()
 
 
@@ -237,6 +238,101 @@ async def test_an_answer_that_never_comes_is_told_to_the_liveness_probe(monkeypa
     let.set()
     await asked
     made.close()
+
+
+# ── states ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_question_waits_for_no_newer_state_while_the_last_one_is_new_enough(monkeypatch):
+    """The next state is prepared beside the answers; a question that comes meanwhile is answered on the one before."""
+    let, states = threading.Event(), [STATE, stored(*OBJECTS)]
+    newest = [states[0]]
+    made = Questions(lambda: newest[0], POLICY, ("muster",))
+    assert await made.ask("team", lambda asked: asked.state) is states[0]
+    before = asking.Asked
+
+    def slow(*values: Any) -> Asked:
+        let.wait(30)
+        return before(*values)
+
+    monkeypatch.setattr(asking, "Asked", slow)
+    newest[0] = states[1]
+    assert await made.ask("team", lambda asked: asked.state) is states[0]
+    monkeypatch.setattr(asking, "OLD", 0.0)
+    late = asyncio.create_task(made.ask("team", lambda asked: asked.state))
+    await asyncio.sleep(0)
+    monkeypatch.setattr(asking, "OLD", 60.0)
+    let.set()
+    assert await late is states[1], "the one before was too old"
+    assert made.age() < 60
+    made.close()
+
+
+async def test_states_are_prepared_while_questions_come_and_no_longer(monkeypatch):
+    monkeypatch.setattr(asking, "RENEWED", 0.0)
+    newest = [STATE]
+    made = Questions(lambda: newest[0], POLICY, ("muster",))
+    prepared: list[ClusterObjects] = []
+    before = asking.Asked
+
+    def noted(state: ClusterObjects, *values: Any) -> Asked:
+        prepared.append(state)
+        return before(state, *values)
+
+    monkeypatch.setattr(asking, "Asked", noted)
+    running = asyncio.create_task(made.run())
+    await asyncio.sleep(0.05)
+    assert prepared == [], "nobody has asked yet"
+    await made.ask("team", lambda _: None)
+    newest[0] = stored(*OBJECTS)
+    async with asyncio.timeout(30):
+        while len(prepared) < 2:  # noqa: ASYNC110 - the thread tells nobody
+            await asyncio.sleep(0.01)
+    monkeypatch.setattr(asking, "WARM", 0.0)
+    newest[0] = stored(*OBJECTS)
+    await asyncio.sleep(0.05)
+    assert len(prepared) == 2
+    running.cancel()
+    made.close()
+
+
+async def test_a_state_that_cannot_be_prepared_is_an_error_and_the_next_one_is_tried(answering, monkeypatch, caplog):
+    def broken(*_: Any) -> Asked:
+        raise RuntimeError("a defect")
+
+    api = answering()
+    monkeypatch.setattr(asking, "Asked", broken)
+    assert (await got(api, f"{TEAM}/podgroups/train/why"))[0] == 500
+    assert "a defect" in caplog.text
+    monkeypatch.undo()
+    assert (await got(api, f"{TEAM}/podgroups/train/why"))[0] == 200
+
+
+async def test_another_policy_counts_from_the_next_question_on():
+    made = Questions(lambda: STATE, POLICY, ("muster",))
+    assert await made.ask("team", lambda asked: asked.policy) is POLICY
+    other = msgspec.structs.replace(POLICY)
+    made.adopt(other)
+    assert await made.ask("team", lambda asked: asked.policy) is other
+    made.close()
+
+
+async def test_requests_are_counted_by_what_they_ask_for_and_their_codes(answering):
+    api = answering()
+    await got(api, f"{TEAM}/podgroups/train/why")
+    await got(api, f"{TEAM}/podgroups/none/why")
+    await got(api, "/apis/visibility.muster.sh")
+
+    def value(name: str, **labels: str) -> float | None:
+        return api.metrics.registry.get_sample_value(f"muster_visibility_{name}", labels)
+
+    assert value("requests_total", resource="podgroups/why", code="200") == 1
+    assert value("requests_total", resource="podgroups/why", code="404") == 1
+    assert value("requests_total", resource="podgroups/why", code="429") == 0
+    assert value("requests_total", resource="other", code="200") == 1
+    assert value("request_seconds_count", resource="podgroups/why") == 2
+    assert value("waiting_questions") == 0
+    assert 0 <= (value("state_age_seconds") or 0.0) < 60
 
 
 # ── admissions ───────────────────────────────────────────────────────────────────────────────────────────────────
