@@ -5,7 +5,7 @@ BIN := .venv/bin
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all test-interpreters soak siege lint format controlplane manifests image kind node test-node clean
+.PHONY: help demo test test-fast test-all test-interpreters soak siege bench lint format controlplane manifests image kind node test-node clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -73,6 +73,9 @@ soak: .venv/.installed controlplane  ## For as long as it takes: random historie
 
 siege: .venv/.installed controlplane  ## Hostile objects alone, for SOAK minutes with IN_FLIGHT requests of each tenant at once
 	MUSTER_SOAK=$(SOAK) MUSTER_IN_FLIGHT=$(IN_FLIGHT) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO tests/hostile/test_soak.py
+
+bench: .venv/.installed controlplane  ## The goals of speed, each beside its limit, in 15 minutes; RECORD=1 adds the run to benchmarks/history.jsonl
+	@PYTHONPATH=tests/controlplane:tests/support $(BIN)/python benchmarks/bench.py $(if $(RECORD),--record)
 
 lint: .venv/.installed  ## ruff, mypy, import-linter, retired words
 	$(BIN)/ruff check .
