@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import sys
 from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 import uvloop
 
-from muster.kube import auth
+from muster.kube import auth, errors
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
 from muster.kube.transport import Request
@@ -25,6 +26,7 @@ from muster.model import kinds
 
 _AT_ONCE: Final = 64
 _WITHIN: Final = 60.0
+_PAUSE: Final = 0.5
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -68,7 +70,14 @@ async def run(kubeconfig: str, scheduler: str) -> None:
         async def bind() -> None:
             while True:
                 pod = await waiting.get()
-                await client.bind(pod.namespace, pod.name, pod.uid, next(places))
+                try:
+                    await client.bind(pod.namespace, pod.name, pod.uid, next(places))
+                except errors.ConflictError:
+                    continue  # Its answer was lost, and it is bound.
+                except errors.KubeError as error:
+                    print(f"pod {pod.name} again: {error}", file=sys.stderr, flush=True)
+                    await asyncio.sleep(_PAUSE)
+                    waiting.put_nowait(pod)
 
         async def follow() -> None:
             query = {"watch": "true", "resourceVersion": pods.metadata.resource_version}

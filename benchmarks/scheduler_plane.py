@@ -238,7 +238,7 @@ class Run:
 
 
 def measure(command: str, load: Load, scheduler: str, *, live: bool) -> Run:
-    """Run one scheduler on one load.
+    """Run one scheduler on one load, on a control plane of its own.
 
     Raises:
         SystemExit: not all pods were bound in two minutes.
@@ -247,23 +247,32 @@ def measure(command: str, load: Load, scheduler: str, *, live: bool) -> Run:
         # Only what schedulers do is measured; and without kubelets, its controllers would call the nodes dead.
         plane.kill("kube-controller-manager")
         asyncio.run(fill(plane, load, scheduler, pods=not live, rest=True))
-        binds = Binds(plane, load.pods)
-        binds.start()
-        begun, before = time.monotonic(), 0.0
-        words = shlex.split(command.format(kubeconfig=plane.kubeconfig(), name=scheduler))
-        process = subprocess.Popen(words, start_new_session=True)
-        try:
-            if live:
-                time.sleep(_SETTLE)
-                begun, before = time.monotonic(), used(process.pid)[0]
-                asyncio.run(fill(plane, load, scheduler, pods=True, rest=False))
-            created = time.monotonic()
-            if not binds.done.wait(_PATIENCE):
-                raise SystemExit(f"{len(binds.times)} of {load.pods} pods bound after {_PATIENCE:.0f} s")
-            seconds, memory = used(process.pid)
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(30)
+        return bind(plane, command, load, scheduler, live=live)
+
+
+def bind(plane: ControlPlane, command: str, load: Load, scheduler: str, *, live: bool) -> Run:
+    """Run one scheduler until all pods are bound; where it is ``live``, they are made once it runs.
+
+    Raises:
+        SystemExit: not all pods were bound in two minutes.
+    """
+    binds = Binds(plane, load.pods)
+    binds.start()
+    begun, before = time.monotonic(), 0.0
+    words = shlex.split(command.format(kubeconfig=plane.kubeconfig(), name=scheduler))
+    process = subprocess.Popen(words, start_new_session=True)
+    try:
+        if live:
+            time.sleep(_SETTLE)
+            begun, before = time.monotonic(), used(process.pid)[0]
+            asyncio.run(fill(plane, load, scheduler, pods=True, rest=False))
+        created = time.monotonic()
+        if not binds.done.wait(_PATIENCE):
+            raise SystemExit(f"{len(binds.times)} of {load.pods} pods bound after {_PATIENCE:.0f} s")
+        seconds, memory = used(process.pid)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
     since = created if live else begun
     first, last = min(binds.times.values()) - since, max(binds.times.values()) - since
     return Run(first, last, seconds - before, memory, created - begun, load.pods, live)
