@@ -9,13 +9,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.model import kinds, names
-from muster.model.objects import HyperNode
+from muster.model.amounts import NOTHING, Resources
+from muster.model.objects import HyperNode, Node
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import ClusterObjects, with_objects
 from scheduler.engine.policy import Policy
 from scheduler.model import vectors
 from scheduler.model.snapshot import Snapshot
 from scheduler.model.vectors import PODS, Mask
+from scheduler.state import conversion
 from scheduler.state.cluster import Cluster
 from scheduler.state.handlers import handlers
 from scheduler.topology import tier_sizes, tiers
@@ -85,9 +87,12 @@ def _within(snapshot: Snapshot, tree: TopologyTree, depth: int, mask: Mask) -> l
 
 def _domain(snapshot: Snapshot, tree: TopologyTree, depth: int, tier: Tier, code: int) -> DomainUse:
     mask, table, axes = tier.mask(code), snapshot.table, snapshot.axes
-    has = axes.resources(vectors.total(table.allocatable[mask]))
+    has = Resources.total(_allocatable(table.nodes[row]) for row in np.flatnonzero(mask))
     free = axes.resources(vectors.total(snapshot.idle[mask & table.serving].clip(min=0)))
-    shown = [name for name in has if name != PODS]
+    # What no pod asks for isn't counted, and all of it is free.
+    unasked = (_allocatable(table.nodes[row]) for row in np.flatnonzero(mask & table.serving))
+    free += Resources.total(unasked).only(name for name in has if name not in axes.place)
+    shown = [name for name in has if name != PODS and has[name]]
     left = free.quantities()
     return DomainUse(
         tier.names[code],
@@ -98,3 +103,7 @@ def _domain(snapshot: Snapshot, tree: TopologyTree, depth: int, tier: Tier, code
         {name: left.get(name, "0") for name in shown},
         tuple(_within(snapshot, tree, depth - 1, mask)),
     )
+
+
+def _allocatable(node: Node) -> Resources:
+    return conversion.allocatable(node) or NOTHING

@@ -19,7 +19,7 @@ from muster.model import kinds
 from muster.model.amounts import NANO, NOTHING, QuantityError, Resources
 from muster.model.objects import Meta, Node, NodeStatus, Queue
 from muster.model.text import counted
-from muster.whatif import adjustments, endings, evictions, missing_actions, missing_pods, quotas, trials
+from muster.whatif import adjustments, endings, evictions, missing_actions, missing_pods, quotas, trials, wider_domains
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.quotas import QuotaShortage
 from muster.whatif.trials import Remedy, shown
@@ -84,6 +84,7 @@ def _at_rest(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[R
     yield from _wider_queue(cluster, job.key, record)
     if record.reason is not Reason.NOT_ENOUGH_QUOTA:
         # No node helps where a queue is used up.
+        yield from wider_domains.remedies(cluster, job)
         yield from _more_nodes(cluster, job, record)
     yield from endings.remedies(cluster, record)
     yield from missing_actions.remedies(cluster, record)
