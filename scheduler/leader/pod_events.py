@@ -85,6 +85,8 @@ class PodEvents:
             pod = self._pods.get(place[1], place[0])
             if pod is not None and (its := self._status_of(pod, plan)) is not None:
                 self._fail(its, place, pod.metadata.uid)
+            elif pod is not None and (native := _native_group(pod)):
+                self._put(_PodEvent(place, pod.metadata.uid, FAILED, grouping.not_evaluated_text(native)))
             elif pod is not None and self._absent_group(pod):
                 absent.append((place, pod.metadata.uid))
         if absent:
@@ -166,3 +168,10 @@ class PodEvents:
             return  # It has got one meanwhile.
         type_: Literal["Normal", "Warning"] = "Warning" if failed else "Normal"
         self._recorder.record(kinds.PODS, pod, event.reason, event.message, type_=type_)
+
+
+def _native_group(pod: Pod) -> str:
+    """Return the group of Kubernetes' own that a pod without a node is in, if it is in none of Muster's."""
+    if pod.spec.node_name or grouping.group_of(pod.metadata):
+        return ""
+    return grouping.native_group(pod.spec.scheduling_group)

@@ -80,3 +80,40 @@ async def test_where_its_group_does_not_fit_a_workload_that_came_before_it_waits
     await under_quota.patch(kinds.RESOURCEQUOTAS, "team", {"spec": {"hard": {"requests.cpu": "6"}}})
     await under_quota.phase("web", "Running", within=180)
     assert await has_nodes(under_quota, 6)
+
+
+NATIVE = (
+    "PodGroup workers of scheduling.k8s.io (spec.schedulingGroup) is not evaluated, and the pod waits: create the pod without"
+    " spec.schedulingGroup; the annotation scheduling.k8s.io/group-name names a PodGroup that is evaluated"
+)
+
+
+@pytest.mark.only(
+    "sandbox", reason="the real server drops spec.schedulingGroup where its feature gate is off, as it is by default"
+)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_pods_in_a_group_of_kubernetes_own_wait_and_are_told_so(under_quota, kind):
+    made = workload(kind, "web", "", 2)
+    template = made["spec"]["template"]
+    template["spec"]["schedulingGroup"] = {"podGroupName": "workers"}
+    del template["metadata"]["annotations"][names.GROUP_NAME]
+    await under_quota.create(made)
+
+    async def all_told():
+        return await told(under_quota, "Pod", "FailedScheduling") == [NATIVE] * 2
+
+    await under_quota.until(all_told, within=60)
+    await under_quota.rest(30)
+    assert await has_nodes(under_quota, 0)
+    assert await told(under_quota, "Pod", "FailedScheduling") == [NATIVE] * 2
+
+
+@pytest.mark.only(
+    "sandbox", reason="the real server drops spec.schedulingGroup where its feature gate is off, as it is by default"
+)
+async def test_pods_that_name_a_group_of_muster_too_are_in_that_one(under_quota):
+    made = workload("Deployment", "web", "web", 3)
+    made["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "workers"}
+    await under_quota.create(group("web", minMember=3, queue="default"), made)
+    await under_quota.phase("web", "Running", within=120)
+    assert await has_nodes(under_quota, 3)

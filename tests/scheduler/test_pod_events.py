@@ -146,3 +146,18 @@ async def test_a_pod_whose_group_is_not_there_is_told_so_once_it_was_given_time_
     setting.decides()
     await asyncio.sleep(20)
     assert len(setting.recorded.told) == 1
+
+
+async def test_a_pod_in_a_group_of_kubernetes_own_is_told_at_once_that_it_waits(setting):
+    setting.build.node("a", "1")
+    native = {"podGroupName": "workers"}
+    setting.shows("native", "", schedulingGroup=native)
+    setting.shows("running", "", schedulingGroup=native, node="a")
+    setting.shows("theirs", "", schedulingGroup=native, schedulerName="default-scheduler")
+    setting.shows("plain", "")
+    setting.decides()
+    setting.decides()
+    await asyncio.sleep(1)
+    ((_, name, reason, message),) = setting.recorded.told
+    assert (name, reason) == ("native", "FailedScheduling")
+    assert message.startswith("PodGroup workers of scheduling.k8s.io (spec.schedulingGroup) is not evaluated")

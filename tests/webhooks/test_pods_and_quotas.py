@@ -125,6 +125,18 @@ def test_a_pod_that_names_a_group_that_is_not_there_waits_and_says_so(ask: Any, 
     assert ask(pods.validate, asked).warnings == ()
 
 
+def test_a_pod_in_a_group_of_kubernetes_own_is_told_that_it_waits(ask: Any, pod: Any) -> None:
+    native = {"podGroupName": "workers"}
+    (told,) = ask(pods.validate, pod(schedulingGroup=native)).warnings
+    assert told.startswith(
+        "PodGroup workers of scheduling.k8s.io (spec.schedulingGroup) is not evaluated, and the pod waits"
+    )
+    assert ask(pods.validate, pod(schedulingGroup=native, owner=JOB)).warnings == ()
+    assert ask(pods.validate, pod(schedulingGroup=native, scheduler="default-scheduler")).warnings == ()
+    for empty in (None, {}, {"podGroupName": None}, {"podGroupName": 3}, ["workers"]):
+        assert ask(pods.validate, pod(schedulingGroup=empty)).warnings == ()
+
+
 def test_of_another_schedulers_pod_only_what_it_takes_matters(ask: Any, pod: Any) -> None:
     asked = pod(scheduler="default-scheduler", annotations={GROUP: "later"}, containers=[main("1")])
     verdict = ask(pods.validate, asked)

@@ -89,7 +89,7 @@ def _own_problems(
     faults = common.annotation_problems(pod.metadata)
     if before is None:
         faults += _too_large(pod.metadata, request.namespace, view)
-        return faults, _warnings(pod.metadata, request.namespace, view)
+        return faults, [*_warnings(pod.metadata, request.namespace, view), *_not_evaluated(pod)]
     known = common.annotation_problems(before.metadata)
     return [*common.new_problems(faults, known), *_moves(before.metadata, pod.metadata)], []
 
@@ -229,6 +229,12 @@ def _warnings(meta: Meta, namespace: str, view: AdmissionView) -> list[str]:
     if group and meta.controller() is None and not groups_named(view, namespace, group):
         missing = f'PodGroup "{group}" does not exist yet; the pod waits until it does'
     return [warning for warning in (member, resources, missing) if warning]
+
+
+def _not_evaluated(pod: Pod) -> list[str]:
+    native = grouping.native_group(pod.spec.scheduling_group)
+    alone = native and not grouping.group_of(pod.metadata) and pod.metadata.controller() is None
+    return [grouping.not_evaluated_text(native)] if alone else []
 
 
 def _moves(before: Meta, after: Meta) -> list[Problem]:
