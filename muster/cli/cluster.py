@@ -46,6 +46,16 @@ async def read(client: Client, now: datetime) -> ClusterObjects:
     return ClusterObjects(now, objects, tuple(unread), legacy, autoscaler, frozenset(closed), home)
 
 
+async def ensure_readable(client: Client) -> None:
+    """Read one node, before anything is read at length: a tenant may not, and asks the visibility API instead.
+
+    Raises:
+        ForbiddenError: nodes may not be listed.
+        KubeError: the API server can't be asked.
+    """
+    await _sent(client, Request("GET", kinds.NODES.path(), {"limit": "1"}))
+
+
 async def _installed_in(client: Client, objects: Mapping[Kind[Any], tuple[Any, ...]]) -> str:
     """Return the namespace of the scheduler's Deployment, else of the Service that webhooks are called at, else the usual one."""
     found = sorted(

@@ -107,9 +107,9 @@ class Question(Struct, frozen=True):
 
     async def _basis(self, module: str, beside: Callable[[Client, Ready], Awaitable[Objects]] | None) -> AnswerBasis:
         prepare()
-        # While the API server writes its answers there is time to import what answers the question.
-        ready = asyncio.create_task(asyncio.to_thread(self._prepare, module))
-        (state, objects), _ = await asyncio.gather(self._state(ready, beside), ready)
+        allowed = asyncio.Event()
+        ready = asyncio.create_task(self._prepare_once(allowed, module))
+        (state, objects), _ = await asyncio.gather(self._state(allowed, ready, beside), ready)
         tell(state)
         readable = not any(each.startswith(f"{kinds.CONFIGMAPS} ") for each in state.unread)
         found = state.of(kinds.CONFIGMAPS)
@@ -117,17 +117,25 @@ class Question(Struct, frozen=True):
         return AnswerBasis(state, configured, objects)
 
     async def _state(
-        self, ready: Ready, beside: Callable[[Client, Ready], Awaitable[Objects]] | None
+        self, allowed: asyncio.Event, ready: Ready, beside: Callable[[Client, Ready], Awaitable[Objects]] | None
     ) -> tuple[ClusterObjects, Objects]:
         if self.state_file is not None:
             from muster.cli.manifests import read_dump
 
+            allowed.set()
             return read_dump(self.state_file), []
         async with connected(self.kubeconfig, self.context) as client:
+            await cluster.ensure_readable(client)
+            allowed.set()
             state = cluster.read(client, SystemClock().now())
             if beside is None:
                 return await state, []
             return await asyncio.gather(state, beside(client, ready))
+
+    async def _prepare_once(self, allowed: asyncio.Event, module: str) -> None:
+        """Import what answers the question while the API server writes its answers; not for somebody who may not read these."""
+        await allowed.wait()
+        await asyncio.to_thread(self._prepare, module)
 
     def _prepare(self, module: str) -> None:
         import_module(module)

@@ -94,7 +94,9 @@ def test_queues_are_for_everyone_where_the_value_says_so(render, everyone):
         for each in made
         if each["kind"] == "ClusterRoleBinding" and each["roleRef"]["name"] == "muster-visibility-queues"
     ]
-    assert [each["subjects"][0]["name"] for each in bound] == (["system:authenticated"] if everyone else [])
+    removed = permissions.for_everyone()
+    assert [each["subjects"] for each in bound] == ([removed["subjects"]] if everyone else [])
+    assert [each["metadata"]["name"] for each in bound] == ([removed["metadata"]["name"]] if everyone else [])
 
 
 def test_a_value_that_it_does_not_have_is_refused_by_its_name():

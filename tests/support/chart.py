@@ -221,6 +221,7 @@ def _uninstalling() -> list[dict[str, Any]]:
     for each in (
         *_configurations(),
         *permissions.roles(legacy_apis=True, metrics=True, visibility=True),
+        permissions.for_everyone(),
         *permissions.policies(),
     ):
         group = each["apiVersion"].rpartition("/")[0]

@@ -181,6 +181,10 @@ async def test_the_commands_of_a_tenant_work_and_say_where_an_answer_is_a_part_o
     out, note = await said("podgroup", "why", "train", "-n", mine)
     assert "place  2 in the line of queue default, behind 1 of other namespaces" in out
     assert note == f"note: {PARTIAL}\n"
+    # The API is asked as soon as it is known that the tenant may not read the cluster.
+    _, note = await said("podgroup", "why", "train", "-n", mine, "--v=6")
+    sent = [line.split("?")[0].split()[1] for line in note.splitlines() if line.startswith("GET ")]
+    assert sent == ["/api/v1/nodes", f"{ROOT}/namespaces/{mine}/workloads/train/why"]
     out, _ = await said("podgroup", "why", "podgroup/train", "-n", mine, "-o", "json")
     assert json.loads(out)["position"] == 2
     _, error = await said("podgroup", "why", "none", "-n", mine, fails=True)
@@ -221,8 +225,11 @@ async def test_no_name_of_kubectl_means_something_else(visible):
 async def test_uninstall_removes_it_and_a_namespace_is_deleted_within_ten_seconds(visible):
     made, server = visible
     plane, space = made.plane, await made.plane.namespace()
+    everyone = permissions.for_everyone()
+    await permissions.apply(plane.client, [everyone])
     done = await asyncio.to_thread(muster, made.real.kubeconfig(), "uninstall")
     assert done.returncode == 0, done.stderr
+    assert await plane.client.find(kinds.CLUSTERROLEBINDINGS, everyone["metadata"]["name"]) is None
     path = f"/apis/apiregistration.k8s.io/v1/apiservices/{apiservice.NAME}"
     with pytest.raises(errors.NotFoundError):
         await plane.client.send(Request("GET", path))

@@ -110,7 +110,11 @@ async def uninstall_command(namespace: str, *, with_crds: bool, kubeconfig: str 
         # Before anything is released: a worker that still runs must not take it again.
         await permissions.remove(
             client,
-            [*permissions.roles(legacy_apis=True, metrics=True, visibility=True), *permissions.policies()],
+            [
+                *permissions.roles(legacy_apis=True, metrics=True, visibility=True),
+                permissions.for_everyone(),
+                *permissions.policies(),
+            ],
             namespace,
         )
         click.echo("accounts, roles and policies removed")

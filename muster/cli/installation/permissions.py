@@ -46,6 +46,15 @@ def roles(*, legacy_apis: bool, metrics: bool = False, visibility: bool = False)
     return _read("rbac", without=[name for name, given in wanted.items() if not given])
 
 
+def for_everyone() -> Manifest:
+    """Return the binding that the chart adds where every authenticated user may read queues: to be removed with the rest."""
+    meta = {"name": "muster-visibility-queues"}
+    role = {"apiGroup": kinds.CLUSTERROLES.group, "kind": "ClusterRole", "name": "muster-visibility-queues"}
+    subject = {"apiGroup": kinds.CLUSTERROLES.group, "kind": "Group", "name": "system:authenticated"}
+    api_version, kind = kinds.CLUSTERROLEBINDINGS.api_version, kinds.CLUSTERROLEBINDINGS.name
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta, "roleRef": role, "subjects": [subject]}
+
+
 def policies(*users: str, schedulers: Sequence[str] = (names.SCHEDULER_NAME,)) -> list[Manifest]:
     """Return the policies and bindings.
 
