@@ -1,21 +1,27 @@
 """Questions, answered one after the other in a thread: the loop goes on with watches, discovery and refusals meanwhile.
 
 How many wait is bounded, for all and for one namespace, and namespaces take turns: a tenant who asks in a loop keeps another one waiting
-for one answer. While questions come, another thread prepares the next state of the cluster, so that nobody's answer waits for it.
+for one answer. While questions come, another thread prepares the next state of the cluster, so that nobody's answer waits for it;
+but what isn't found is looked for in the next one, for it may just have been applied.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import math
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import ClusterObjects
@@ -62,6 +68,15 @@ class Asked:
         return self._plan
 
 
+class _Question(Struct, frozen=True):
+    """One that waits. ``since``: a state before that time had no answer to it."""
+
+    tenant: str
+    ask: Callable[[Asked], Any]
+    answer: asyncio.Future[Any]
+    since: datetime | None = None
+
+
 class Questions:
     """Answers on a state that is as new as `state` returns it."""
 
@@ -77,7 +92,8 @@ class Questions:
         self._policy = policy
         self._schedulers = tuple(schedulers)
         self._waiting: Counter[str] = Counter()
-        self._lines: OrderedDict[str, deque[tuple[Callable[[Asked], Any], asyncio.Future[Any]]]] = OrderedDict()
+        self._lines: OrderedDict[str, deque[_Question]] = OrderedDict()
+        self._missed: list[_Question] = []
         self._answering = False
         self._preparing = False
         self._answers = ThreadPoolExecutor(1, "answers")
@@ -136,7 +152,7 @@ class Questions:
         answer: asyncio.Future[T] = loop.create_future()
         self._last = loop.time()
         self._waiting[tenant] += 1
-        self._lines.setdefault(tenant, deque()).append((question, answer))
+        self._lines.setdefault(tenant, deque()).append(_Question(tenant, question, answer))
         self._begin_next()
         return await answer
 
@@ -164,16 +180,28 @@ class Questions:
         self._asked = made.result()
         if self._asked.policy is self._policy:
             self._newest = asyncio.get_running_loop().time()
+        self._ask_again()
         self._begin_next()
+
+    def _ask_again(self) -> None:
+        """Put questions that an older state had no answer to back into their lines, once there is a newer one."""
+        missed, self._missed = self._missed, []
+        for each in missed:
+            if self._asked is None or each.since is None or self._asked.state.taken < each.since:
+                self._missed.append(each)
+            else:
+                self._lines.setdefault(each.tenant, deque()).appendleft(each)
+        if self._missed:
+            self._prepare_next()
 
     def _fail(self, error: BaseException | None) -> None:
         """Answer all who wait that there is no state to answer on."""
-        lines, self._lines = self._lines, OrderedDict()
-        for tenant, line in lines.items():
-            for _, answer in line:
-                self._count_down(tenant)
-                if not answer.done():
-                    answer.set_exception(error) if error is not None else answer.cancel()
+        waiting = [*itertools.chain.from_iterable(self._lines.values()), *self._missed]
+        self._lines, self._missed = OrderedDict(), []
+        for each in waiting:
+            self._count_down(each.tenant)
+            if not each.answer.done():
+                each.answer.set_exception(error) if error is not None else each.answer.cancel()
 
     def _prepared(self, state: ClusterObjects, policy: Policy) -> Asked:
         """Prepare a state, in its thread, with what most questions look at."""
@@ -190,25 +218,32 @@ class Questions:
             self._prepare_next()
         while self._lines and not self._answering and self._asked is not None and self.age() < OLD:
             tenant, line = self._lines.popitem(last=False)
-            question, answer = line.popleft()
+            question = line.popleft()
             if line:
                 self._lines[tenant] = line
-            if answer.done():
+            if question.answer.done():
                 self._count_down(tenant)  # Whoever asked has gone.
                 continue
             self._answering = True
             loop = asyncio.get_running_loop()
-            told = loop.run_in_executor(self._answers, self._answer, self._asked, question)
-            told.add_done_callback(partial(self._answered, tenant, answer))
+            told = loop.run_in_executor(self._answers, self._answer, self._asked, question.ask)
+            told.add_done_callback(partial(self._answered, question, self._asked.state))
 
-    def _answered(self, tenant: str, answer: asyncio.Future[Any], told: asyncio.Future[Any]) -> None:
+    def _answered(self, question: _Question, answered_on: ClusterObjects, told: asyncio.Future[Any]) -> None:
         self._answering = False
-        self._count_down(tenant)
+        state, answer = self._state(), question.answer
         error = None if told.cancelled() else told.exception()
-        if told.cancelled():
-            answer.cancel()
-        elif not answer.done():
-            answer.set_exception(error) if error is not None else answer.set_result(told.result())
+        missed = not told.cancelled() and error is None and told.result() is None
+        if missed and question.since is None and state is not None and state is not answered_on:
+            # It may just have been applied: the state that there is now tells.
+            self._missed.append(replace(question, since=state.taken))
+            self._ask_again()
+        else:
+            self._count_down(question.tenant)
+            if told.cancelled():
+                answer.cancel()
+            elif not answer.done():
+                answer.set_exception(error) if error is not None else answer.set_result(told.result())
         self._begin_next()
 
     def _count_down(self, tenant: str) -> None:

@@ -37,8 +37,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="muster-prometheus-") as folder:
         # As root, apt would fetch as a user who may not write there.
         words = ["apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", PACKAGE]
-        if subprocess.run(words, cwd=folder, stdout=sys.stderr, check=False).returncode:
-            sys.stderr.write("prometheus: its package can't be downloaded; run apt-get update\n")
+        for update in (False, True):
+            # A machine that has never asked knows no packages, and one that asked long ago knows those that are gone.
+            if update:
+                subprocess.run(["apt-get", "-q", "update"], stdout=sys.stderr, check=False)
+            if not subprocess.run(words, cwd=folder, stdout=sys.stderr, check=False).returncode:
+                break
+        else:
+            sys.stderr.write("prometheus: its package can't be downloaded\n")
             return 1
         (package,) = Path(folder).glob("*.deb")
         unpacked = cache().with_suffix(".unfinished")

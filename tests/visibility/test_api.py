@@ -7,11 +7,13 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 from asked import POLICY, asked, gang, made, node, queue
+from msgspec.structs import replace
 
 from muster.cli.installation import crds
 from muster.kube import errors
@@ -265,6 +267,37 @@ async def test_a_question_waits_for_no_newer_state_while_the_last_one_is_new_eno
     let.set()
     assert await late is states[1], "the one before was too old"
     assert made.age() < 60
+    made.close()
+
+
+async def test_what_an_older_state_does_not_have_is_looked_for_in_the_newer_one(monkeypatch):
+    monkeypatch.setattr(asking, "OLD", 60.0)
+    let, states = threading.Event(), [STATE, replace(stored(*OBJECTS), taken=STATE.taken + timedelta(seconds=1))]
+    newest, looked, before = [STATE], [], asking.Asked
+    made = Questions(lambda: newest[0], POLICY, ("muster",))
+
+    def found(asked: Asked) -> str | None:
+        looked.append(states.index(asked.state))
+        return "there" if asked.state is states[1] else None
+
+    assert await made.ask("team", found) is None
+    newest[0] = states[1]
+
+    def slow(*values: Any) -> Asked:
+        let.wait(30)
+        return before(*values)
+
+    monkeypatch.setattr(asking, "Asked", slow)
+    asks = asyncio.create_task(made.ask("team", found))
+    async with asyncio.timeout(30):
+        while len(looked) < 2:  # noqa: ASYNC110 - the thread tells nobody
+            await asyncio.sleep(0.01)
+    assert await made.ask("team", lambda asked: asked.state) is STATE, "others are answered meanwhile"
+    let.set()
+    assert await asks == "there"
+    assert looked == [0, 0, 1]
+    assert await made.ask("team", lambda _: None) is None
+    assert made.waiting() == 0
     made.close()
 
 
