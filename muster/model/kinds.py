@@ -61,6 +61,10 @@ STORAGECLASSES: Final = Kind(
     "storage.k8s.io", "v1", "storageclasses", "StorageClass", objects.StorageClass, namespaced=False
 )
 CSINODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", objects.CSINode, namespaced=False)
+_DEVICES: Final = "resource.k8s.io"
+RESOURCECLAIMS: Final = Kind(_DEVICES, "v1", "resourceclaims", "ResourceClaim", objects.ResourceClaim)
+DEVICECLASSES: Final = Kind(_DEVICES, "v1", "deviceclasses", "DeviceClass", objects.DeviceClass, namespaced=False)
+RESOURCESLICES: Final = Kind(_DEVICES, "v1", "resourceslices", "ResourceSlice", objects.ResourceSlice, namespaced=False)
 JOBS: Final = Kind("batch", "v1", "jobs", "Job", objects.Job)
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment", objects.Workload)
 REPLICASETS: Final = Kind("apps", "v1", "replicasets", "ReplicaSet", objects.Workload)

@@ -384,7 +384,7 @@ class WhatIfCluster:
         self.cluster.pod(pod)
         self._removed.discard(pod.metadata.uid)
         if bind is not None:
-            self.cluster.assume(pod.metadata.uid, bind.node, bind.volumes)
+            self.cluster.assume(pod.metadata.uid, bind.node, bind.volumes, bind.devices)
 
     def _make_pods(self, uid: str) -> int:
         """Make the pods of a Job that was admitted; tell how many."""

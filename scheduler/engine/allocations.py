@@ -21,6 +21,7 @@ from scheduler.model.constraints import Port
 from scheduler.model.snapshot import JobInfo, Phase, Snapshot, Task, TaskClass, TaskStatus
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Matrix, Vector
+from scheduler.topology.device_claims import DeviceClaims
 from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.volumes import Volumes
 
@@ -75,12 +76,13 @@ class Allocations:
         queues: dict[str, QueueState],
         topology: TopologyCounts,
         volumes: Volumes,
+        devices: DeviceClaims,
         requests: RequestVectors,
     ) -> None:
         self._snapshot, self._axes = snapshot, snapshot.axes
         self._vectors = requests
         self._jobs, self._queues = jobs, queues
-        self._topology, self._volumes = topology, volumes
+        self._topology, self._volumes, self._devices = topology, volumes, devices
         self._idle, self._future = snapshot.idle.copy(), snapshot.idle + snapshot.releasing
         self.idle, self.future = _read_only(self._idle), _read_only(self._future)
         row = snapshot.table.row
@@ -187,9 +189,12 @@ class Allocations:
             self._topology.count(kind.constraints, row, status, sign)
         for task, row in zip(operation.tasks, rows, strict=True) if kind.constraints.claims else ():
             self._volumes.count(task.uid, kind.constraints, row, status, sign)
+        for task, row in zip(operation.tasks, rows, strict=True) if kind.constraints.devices else ():
+            self._devices.count(task.uid, kind.constraints, row, status, sign)
 
     def _count_members(self, job: JobState, operation: Operation, gain: int) -> None:
-        status, names = _role_status(operation.status), self._snapshot.table.names
+        names, pipelined = self._snapshot.table.names, operation.status is TaskStatus.PIPELINED
+        status = TaskStatus.PIPELINED if pipelined else TaskStatus.ALLOCATED
         for task in operation.tasks if job.info.min_task_member else ():
             job.roles[task.role, status] += gain
         for task, row in zip(operation.tasks, operation.rows, strict=True) if job.info.network_bound else ():
@@ -384,10 +389,6 @@ def _read_only(matrix: Matrix) -> Matrix:
 
 def _nobody(rows: Sequence[int], kind: TaskClass | None, sign: int) -> None:
     """Tell nobody: nobody has looked at the nodes yet."""
-
-
-def _role_status(status: TaskStatus) -> TaskStatus:
-    return TaskStatus.PIPELINED if status is TaskStatus.PIPELINED else TaskStatus.ALLOCATED
 
 
 def _count_ports(taken: list[Port], kind: TaskClass, sign: int) -> None:

@@ -42,7 +42,7 @@ class Explanations:
             uses = ", ".join(kind.constraints.unsupported)
             text = f"its pods use {uses}, which Muster doesn't evaluate yet: they wait rather than be misplaced"
             return Obstacle(Reason.NOT_ENOUGH_RESOURCES, text, Stage.NODES)
-        trouble = self._session.volumes.trouble(kind.constraints)
+        trouble = self._session.trouble(kind.constraints)
         if trouble:
             return Obstacle(Reason.NOT_ENOUGH_RESOURCES, trouble, Stage.NODES)
         look, axes = self._look(job, kind), self._session.axes

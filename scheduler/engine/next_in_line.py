@@ -104,7 +104,7 @@ class NextInLine:
         """Tell which nodes accept a class, now or once other pods are gone."""
         session, demands = self._session, kind.constraints
         mask = session.picker.open_to(kind)
-        if demands.unsupported or (demands.claims and session.volumes.trouble(demands)):
+        if demands.unsupported or session.trouble(demands):
             return mask
         return mask | node_filters.eligible(session.topology, demands) if demands.conflicts_beyond_resources else mask
 

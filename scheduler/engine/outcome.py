@@ -48,6 +48,7 @@ class PlanBuilder:
 
     def _placements(self, status: TaskStatus) -> tuple[Bind, ...]:
         names, volumes = self._session.snapshot.table.names, self._session.volumes
+        devices = self._session.devices
         allocations, extensions = self._session.allocations, self._session.extensions
         stand_ins = allocations.stand_ins
         return tuple(
@@ -56,6 +57,7 @@ class PlanBuilder:
                 names[row],
                 operation.job.info.key,
                 volumes.choices(task.uid, row) if task.task_class.constraints.claims else (),
+                devices.choices(task.uid, row) if task.task_class.constraints.devices else (),
             )
             for operation in allocations.committed
             if operation.status is status and (status is TaskStatus.PIPELINED or extensions.ready(operation.job))

@@ -19,11 +19,13 @@ from scheduler.engine.session_cache import SessionCache
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Victims
+from scheduler.model.constraints import Constraints
 from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.snapshot import GroupKey, Phase, Snapshot, TaskClass
 from scheduler.model.tasks import RequestVectors
 from scheduler.model.vectors import Vector
 from scheduler.topology import tier_sizes, tiers
+from scheduler.topology.device_claims import DeviceClaims
 from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.tiers import TopologyTree
 from scheduler.topology.volumes import Volumes
@@ -58,7 +60,10 @@ class Session:
         self.queues = {name: QueueState(info, self.axes) for name, info in sorted(snapshot.queues.items())}
         self.topology = TopologyCounts(snapshot.table, snapshot.peer_counts, cache.of_nodes(snapshot.table))
         self.volumes = Volumes(snapshot.storage, self.topology)
-        self.allocations = Allocations(snapshot, self.jobs, self.queues, self.topology, self.volumes, self._vectors)
+        self.devices = DeviceClaims(snapshot.devices, self.topology)
+        self.allocations = Allocations(
+            snapshot, self.jobs, self.queues, self.topology, self.volumes, self.devices, self._vectors
+        )
         self.idle, self.future = self.allocations.idle, self.allocations.future
         self.ports, self.ports_later = self.allocations.ports, self.allocations.ports_later
         self.reservation = NodeReservation(self.allocations, snapshot.priorities)
@@ -124,6 +129,11 @@ class Session:
         autoscaled = bool(self.snapshot.autoscaler)
         sizes = partial(tier_sizes.of, network, autoscaled=autoscaled)
         return cache.get_latest("network tiers", (network, autoscaled), lambda: sizes(table))
+
+    def trouble(self, demands: Constraints) -> str:
+        """Say why no node can have a pod, as far as its claims on volumes and devices go; empty when one might."""
+        volumes = self.volumes.trouble(demands) if demands.claims else ""
+        return volumes or (self.devices.trouble(demands) if demands.devices else "")
 
     def queue_of(self, job: JobState) -> QueueState | None:
         """Return a job's queue, None where it doesn't exist."""

@@ -10,9 +10,10 @@ from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.deadlines import Deadlines
 from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.victims import Victims
-from scheduler.model.constraints import Port
+from scheduler.model.constraints import Constraints, Port
 from scheduler.model.snapshot import Snapshot, TaskClass
 from scheduler.model.vectors import Axes, Matrix, Vector
+from scheduler.topology.device_claims import DeviceClaims
 from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.tiers import TopologyTree
 from scheduler.topology.volumes import Volumes
@@ -82,6 +83,10 @@ class SessionView(Protocol):
         """The volumes of pods, and what they mean for where these may run."""
 
     @property
+    def devices(self) -> DeviceClaims:
+        """The resource claims of pods, and what they mean for where these may run."""
+
+    @property
     def victims(self) -> Victims:
         """The tasks that may be evicted, and the job of each task."""
 
@@ -92,6 +97,9 @@ class SessionView(Protocol):
     @property
     def network(self) -> TopologyTree:
         """The network between the nodes."""
+
+    def trouble(self, demands: Constraints) -> str:
+        """Say why no node can have a pod, as far as its claims on volumes and devices go; empty when one might."""
 
     def queue_of(self, job: JobState) -> QueueState | None:
         """Return a job's queue, None where it doesn't exist."""

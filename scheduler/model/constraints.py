@@ -26,8 +26,9 @@ from muster.model.objects import (
     Taint,
     Toleration,
 )
-from scheduler.model import affinity, images, storage
+from scheduler.model import affinity, images, pod_claims, storage
 from scheduler.model.affinity import CountingRule, PodSet, PodTerms
+from scheduler.model.pod_claims import PodClaim
 from scheduler.model.storage import ClaimRef
 
 Port = tuple[str, str, int]
@@ -58,6 +59,7 @@ class Constraints(Struct, frozen=True, dict=True):
         unsupported: what it asks for that Muster doesn't evaluate, in words that follow "it uses".
         images: the images of its containers, as nodes name them.
         claims: the PersistentVolumeClaims that it mounts.
+        devices: the ResourceClaims that it uses.
         pod_terms: what it wants of other pods.
         peers: those of the sets of pods that anybody asks about that it belongs to itself.
     """
@@ -72,6 +74,7 @@ class Constraints(Struct, frozen=True, dict=True):
     unsupported: tuple[str, ...] = ()
     images: tuple[str, ...] = ()
     claims: tuple[ClaimRef, ...] = ()
+    devices: tuple[PodClaim, ...] = ()
     pod_terms: PodTerms = affinity.NO_TERMS
     peers: frozenset[PodSet] = frozenset()
 
@@ -98,7 +101,7 @@ class Constraints(Struct, frozen=True, dict=True):
     @property
     def conflicts_beyond_resources(self) -> bool:
         """Whether pods on a node may keep it off in other ways than by what they use."""
-        return self.depends_on_other_pods or bool(self.ports or self.claims)
+        return self.depends_on_other_pods or bool(self.ports or self.claims or self.devices)
 
     @cached_property
     def depends_on_other_pods(self) -> bool:
@@ -111,7 +114,7 @@ NONE: Final = Constraints()
 
 def shape_of(spec: PodSpec) -> PodSpec | None:
     """Return what the pods of a workload have in common; None where what one asks for depends on the pod itself."""
-    if not _has_pod_affinity(spec) and not spec.topology_spread_constraints and not _has_volumes_of_its_own(spec):
+    if not _has_pod_affinity(spec) and not spec.topology_spread_constraints and not _has_claims(spec):
         return replace(spec, node_name="", volumes=None)
     return None
 
@@ -135,8 +138,10 @@ def of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     return _of_pod(metadata, spec) if template is None else of_template(template)
 
 
-def _has_volumes_of_its_own(spec: PodSpec) -> bool:
-    return spec.volumes is not None and any(not _SHARED_VOLUMES.issuperset(volume) for volume in spec.volumes)
+def _has_claims(spec: PodSpec) -> bool:
+    return bool(spec.resource_claims) or (
+        spec.volumes is not None and any(not _SHARED_VOLUMES.issuperset(volume) for volume in spec.volumes)
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -151,10 +156,11 @@ def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     ports = frozenset(_host_ports(spec))
     unsupported = tuple(_unsupported(spec))
     names = images.of_containers((*(spec.containers or ()), *(spec.init_containers or ())))
-    claims = tuple(sorted(set(storage.mounts(metadata, spec))))
+    mounted = tuple(sorted(set(storage.mounts(metadata, spec))))
+    used = pod_claims.of_pod(metadata, spec)
     of_nodes = _encode((spec.node_selector or {}, wanted, spec.tolerations or ()))
     return Constraints(
-        signature=of_nodes + _encode((sorted(ports), unsupported, names, claims)) + pod_terms.signature,
+        signature=of_nodes + _encode((sorted(ports), unsupported, names, mounted, used)) + pod_terms.signature,
         of_nodes=of_nodes,
         selector=tuple(sorted((spec.node_selector or {}).items())),
         required=wanted.required if wanted else None,
@@ -163,7 +169,8 @@ def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
         ports=ports,
         unsupported=unsupported,
         images=names,
-        claims=claims,
+        claims=mounted,
+        devices=used,
         pod_terms=pod_terms,
     )
 
@@ -180,8 +187,8 @@ def _host_ports(spec: PodSpec) -> Iterable[Port]:
 def _unsupported(spec: PodSpec) -> Iterable[str]:
     if affinity.has_too_many_terms(spec):
         yield f"more than {affinity.MAX_TERMS} terms about other pods, or terms of more than {affinity.MAX_PARTS} parts"
-    if spec.resource_claims:
-        yield "resource claims"
+    if len(pod_claims.of_pod(Meta(), spec)) < len(spec.resource_claims or ()):
+        yield "resource claims of an unknown form"
     for volume in spec.volumes or ():
         kinds = [key for key in volume if key != "name" and key not in _PLAIN_VOLUMES]
         if kinds:

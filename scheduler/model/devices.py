@@ -161,6 +161,19 @@ def claimed(spec: Mapping[str, Any]) -> ClaimedDevices:
     )
 
 
+def quota_of(claim: ClaimedDevices) -> Mapping[str, int]:
+    """Return how many devices of each class a claim counts for: of alternatives the most, of all devices as many as may be."""
+    counts: dict[str, int] = {}
+    for alternatives in claim.requests:
+        most: dict[str, int] = {}
+        for each in alternatives:
+            count = MOST_RESULTS if each.count is None else each.count
+            most[each.device_class] = max(most.get(each.device_class, 0), count)
+        for name, count in most.items():
+            counts[name] = counts.get(name, 0) + count
+    return counts
+
+
 def _alternatives(request: Mapping[str, Any]) -> Iterable[DeviceRequest]:
     _known("request", request, {"name", "exactly", "firstAvailable"})
     if "exactly" in request:

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from muster.model import grouping
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, NetworkTier, PodGroupStatus
+from scheduler.model.claims import ChosenDevices
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.obstacle import PluginFault
@@ -32,12 +33,13 @@ class Urgency(Enum):
 
 # Of binds and evictions there are many at once. They refer to nothing that refers back.
 class Bind(msgspec.Struct, frozen=True, gc=False):
-    """A pod of a group goes to a node, once what was chosen for its ``volumes`` is done."""
+    """A pod of a group goes to a node, once what was chosen for its ``volumes`` and ``devices`` is done."""
 
     task: Task
     node: str
     group: GroupKey
     volumes: tuple[VolumeDecision, ...] = ()
+    devices: tuple[ChosenDevices, ...] = ()
 
 
 class Eviction(msgspec.Struct, frozen=True, gc=False):

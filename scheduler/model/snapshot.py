@@ -21,6 +21,7 @@ from muster.model import grouping
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, PodGroupStatus
 from scheduler.model.affinity import PeerCounts, PodSet
+from scheduler.model.claims import NO_DEVICES, Devices
 from scheduler.model.failing import Failing
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import EvictionPause, KeptPlaces
@@ -321,6 +322,7 @@ class Snapshot(Struct, frozen=True, eq=False):
     peer_counts: PeerCounts = field(default_factory=PeerCounts)
     images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     storage: Storage = field(default_factory=Storage)
+    devices: Devices = NO_DEVICES
     budgets: tuple[DisruptionBudget, ...] = ()
     satisfied: Mapping[str, SatisfiedJobs] = field(default_factory=dict)
     aggregated: Mapping[TaskClass, Mapping[str, int]] = field(default_factory=dict)

@@ -58,6 +58,10 @@ class VolumeDecision(Struct, frozen=True):
     volume: str = ""
 
 
+VolumeChoices = tuple[VolumeDecision, ...]
+"""What is decided for the claims of one pod."""
+
+
 class Storage(Struct, frozen=True, eq=False, dict=True):
     """The cluster's storage at one moment.
 

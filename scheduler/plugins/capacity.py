@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Annotated, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, field
 
-from muster.model.amounts import NOTHING
+from muster.model.amounts import NANO, NOTHING
 from muster.model.text import few
 from scheduler.engine import messages
 from scheduler.engine.arguments import BuiltinArguments
@@ -16,16 +16,20 @@ from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.view import SessionView
 from scheduler.model import vectors
 from scheduler.model.obstacle import Obstacle, Reason, Stage
-from scheduler.model.snapshot import Task
+from scheduler.model.pod_claims import ResourceClaimKey
+from scheduler.model.snapshot import OCCUPYING, Task
 from scheduler.model.vectors import Vector
 
 ROOT = "root"
 _NAMED = 5
+_OF_CLASS: Final = "deviceclass/"
+"""What the names of devices in a queue's capability begin with."""
 
 
 class CapacityArguments(BuiltinArguments, frozen=True, kw_only=True):
-    """How many ancestors of a queue count for reclaim, beside the queue itself."""
+    """Whether devices count, and how many ancestors of a queue count for reclaim beside the queue itself."""
 
+    devices: bool = field(default=False, name="capacity.DynamicResourceAllocationEnable")
     level: Annotated[int, Meta(ge=0)] = field(default=0, name="ancestorReclaimLevel")
 
 
@@ -104,7 +108,43 @@ class Capacity(Plugin):
 
     def allocatable(self, queue: QueueState, task: Task) -> Obstacle | None:
         """Object to a task that takes its queue, or an ancestor, beyond what it may have."""
-        return self._objection(queue, self.session.vector(task.task_class), 1, {}, within_cluster=True)
+        devices = (
+            self._device_objection(queue, task)
+            if self.arguments.devices and task.task_class.constraints.devices
+            else None
+        )
+        return devices or self._objection(queue, self.session.vector(task.task_class), 1, {}, within_cluster=True)
+
+    def _device_objection(self, queue: QueueState, task: Task) -> Obstacle | None:
+        """Object to more devices of a class than a queue or an ancestor may have, by its capability ``deviceclass/NAME``."""
+        more = self.session.devices.requested(task.task_class.constraints)
+        for name in self._lines[queue.name]:
+            capability = self.session.queues[name].info.capability or NOTHING
+            limits = {key: nano // NANO for key, nano in capability.nano.items() if key.startswith(_OF_CLASS)}
+            if not limits:
+                continue
+            used = self._devices_used(name)
+            for key, limit in limits.items():
+                class_ = key.removeprefix(_OF_CLASS)
+                before = sum(counts.get(class_, 0) for counts in used.values())
+                wanted = sum(counts.get(class_, 0) for claim, counts in more.items() if claim not in used)
+                if wanted and before + wanted > limit:
+                    words = (
+                        f"queue {name}: {limit} devices of class {class_} at most, {before} used, {wanted} requested, short by"
+                        f" {before + wanted - limit}; raise {key} in its capability, or wait for its claims to be deleted"
+                    )
+                    return Obstacle(Reason.NOT_ENOUGH_QUOTA, words, Stage.QUEUE)
+        return None
+
+    def _devices_used(self, name: str) -> dict[ResourceClaimKey, Mapping[str, int]]:
+        """Return what the claims of pods with a node request, in a queue and all below it; one that pods share counts once."""
+        devices, found = self.session.devices, dict[ResourceClaimKey, Mapping[str, int]]()
+        for job in (job for queue in self._below[name] for job in queue.jobs):
+            for task in job.info.tasks:
+                placed = task.status in OCCUPYING or task.uid in devices.placed
+                if placed and task.task_class.constraints.devices:
+                    found |= devices.requested(task.task_class.constraints)
+        return found
 
     def enqueueable(self, job: JobState) -> Vote:
         """Reject what its queue or an ancestor could not hold beside what it holds and awaits.

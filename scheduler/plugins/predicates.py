@@ -55,7 +55,7 @@ class PredicatesArguments(BuiltinArguments, frozen=True, kw_only=True):
     shared_gpus: NotHere = field(default=False, name="predicate.GPUSharingEnable")
     numbered_gpus: NotHere = field(default=False, name="predicate.GPUNumberEnable")
     proportional: NotHere = field(default=False, name="predicate.ProportionalEnable")
-    devices: NotHere = field(default=False, name="predicate.DynamicResourceAllocationEnable")
+    devices: bool = field(default=True, name="predicate.DynamicResourceAllocationEnable")
 
 
 _Asks = Callable[[Constraints], object]
@@ -63,6 +63,7 @@ _Asks = Callable[[Constraints], object]
 _ports: Final[_Asks] = attrgetter("ports")
 _peers: Final[_Asks] = attrgetter("peers")
 _claims: Final[_Asks] = attrgetter("claims")
+_devices: Final[_Asks] = attrgetter("devices")
 _near: Final[_Asks] = attrgetter("pod_terms.required_affinity")
 _apart: Final[_Asks] = attrgetter("pod_terms.required_anti_affinity")
 _spreads: Final[_Asks] = attrgetter("pod_terms.spreads")
@@ -111,6 +112,14 @@ def _beyond_limits(session: SessionView, demands: Constraints, nodes: Nodes) -> 
     return session.volumes.beyond_limits(demands, later=nodes.later)[nodes.rows]
 
 
+def _without_devices(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
+    return session.devices.lacking(demands, nodes.rows)
+
+
+def _unasked(_: SessionView, __: Constraints, nodes: Nodes) -> Mask:
+    return np.ones(len(nodes), dtype=np.bool_)
+
+
 class _Rules(Struct, frozen=True, eq=False):
     """The rules that hold, by the words for a node that one excludes: those about nodes alone, and those about what is there."""
 
@@ -138,6 +147,13 @@ def _rules(arguments: PredicatesArguments) -> _Rules:
         (arguments.volumes, "where its claims would get no volume", _claims, _unbindable),
         (arguments.volumes, "not to share its volume with another pod", _claims, _in_use),
         (arguments.limits, "at their limit of attached volumes", _claims, _beyond_limits),
+        (arguments.devices, "without the devices that its claims request", _devices, _without_devices),
+        (
+            not arguments.devices,
+            "not asked for devices: predicate.DynamicResourceAllocationEnable is false",
+            _devices,
+            _unasked,
+        ),
     ]
     return _Rules(
         tuple((words, rule) for on, words, rule in fixed if on),
@@ -164,16 +180,18 @@ class Predicates(Plugin):
         volumes = self.session.volumes
         if demands.claims and volumes.shared(demands):
             return Reach.CLUSTER
+        if demands.devices:
+            return Reach.CLUSTER if self.session.devices.shared(demands) else Reach.NODE
         counted = (demands.ports and self.arguments.ports) or (demands.claims and volumes.counted(demands))
         return Reach.NODE if counted else Reach.IDLE
 
     def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:
         """Tell which nodes take the class."""
         demands = kind.constraints
-        if demands.unsupported or (demands.claims and self.session.volumes.trouble(demands)):
+        if demands.unsupported or self.session.trouble(demands):
             return np.zeros(len(nodes), dtype=np.bool_)
         mask: Mask = self._open(nodes.table, demands)[nodes.rows]
-        if demands.ports or demands.depends_on_other_pods or demands.claims:
+        if demands.conflicts_beyond_resources:
             for _, concerns, excluded in self._rules.others:
                 if concerns(demands):
                     mask &= ~excluded(self.session, demands, nodes)
@@ -198,7 +216,7 @@ class Predicates(Plugin):
         """Tell why nodes don't take the class."""
         for words, excluded in self._rules.fixed:
             yield words, excluded(nodes.table, kind.constraints)[nodes.rows]
-        if not self.session.volumes.trouble(kind.constraints):
+        if not self.session.trouble(kind.constraints):
             for words, concerns, taken in self._rules.others:
                 if concerns(kind.constraints):
                     yield words, taken(self.session, kind.constraints, nodes)

@@ -24,7 +24,7 @@ def apply_plan(cluster: Cluster, plan: Plan, statuses: Iterable[GroupStatus] | N
     """
     for bind in plan.binds:
         with about("", "pods", bind.task.namespace, bind.task.name):
-            cluster.assume(bind.task.uid, bind.node, bind.volumes)
+            cluster.assume(bind.task.uid, bind.node, bind.volumes, bind.devices)
     for eviction in plan.evictions:
         with about("", "pods", eviction.task.namespace, eviction.task.name):
             cluster.evicting(eviction.task.uid)

@@ -25,6 +25,7 @@ from muster.model.objects import (
     Queue,
     ResourceQuota,
 )
+from scheduler.model.claims import DeviceCache, DeviceChoices
 from scheduler.model.images import NodeImages
 from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.plan import Bind
@@ -38,7 +39,7 @@ from scheduler.model.snapshot import (
     Snapshot,
     seconds,
 )
-from scheduler.model.storage import StorageCache, VolumeDecision
+from scheduler.model.storage import StorageCache, VolumeChoices
 from scheduler.model.tasks import count_tasks
 from scheduler.state import conversion, failing, group_facts, network
 from scheduler.state.aggregated_pods import GroupName
@@ -68,18 +69,13 @@ class Cluster:
         self._nodes, self._groups = dict[str, Node](), dict[GroupKey, PodGroup]()
         self._kinds, self._batch_jobs = set[str](), BatchJobs()
         self._queues, self._unreadable = dict[str, QueueInfo](), dict[str, str]()
-        self._priority_classes: dict[str, PriorityClass] = {}
+        self._priority_classes, self._budgets = dict[str, PriorityClass](), dict[str, DisruptionBudget]()
         self._images = NodeImages()
-        self._budgets: dict[str, DisruptionBudget] = {}
-        self.storage = StorageCache()
-        self.network = network.NetworkCache()
-        self._jobs: dict[GroupKey, JobInfo] = {}
-        self._restated: set[GroupKey] = set()
-        self._reservations = Reservations()
-        self._limited = LimitedNames()
-        self._limits_changed: set[str] = set()
-        self._changes = 0
-        self._axes = AxesChooser()
+        self.storage, self.devices, self.network = StorageCache(), DeviceCache(), network.NetworkCache()
+        self._jobs, self._restated = dict[GroupKey, JobInfo](), set[GroupKey]()
+        self._reservations, self._limited = Reservations(), LimitedNames()
+        self._limits_changed = set[str]()
+        self._changes, self._axes = 0, AxesChooser()
         self._closed: frozenset[str] = frozenset()
 
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,6 +101,7 @@ class Cluster:
         """Learn of a pod."""
         if pod.spec.node_name or gone:
             self.storage.choose(pod.metadata.uid, ())
+            self.devices.choose(pod.metadata.uid, ())
         news = self._pods.update(pod) if not gone else self._pods.drop(pod.metadata.uid)
         if news is PodChange.CHANGE or (news is PodChange.ARRIVED and self._left_out):
             self._changes += 1
@@ -211,10 +208,11 @@ class Cluster:
         conversion.put(self._priority_classes, priority, gone=gone)
         self._changes += 1
 
-    def assume(self, uid: str, node: str, volumes: tuple[VolumeDecision, ...] = ()) -> None:
-        """Count a pod as bound while its binding is on the way, and what is being done for its volumes as done."""
+    def assume(self, uid: str, node: str, volumes: VolumeChoices = (), devices: DeviceChoices = ()) -> None:
+        """Count a pod as bound while its binding is on the way, and what is being done for its claims as done."""
         if self._pods.assume(uid, node):
             self.storage.choose(uid, volumes)
+            self.devices.choose(uid, devices)
             self._changes += 1
 
     def takes(self, bind: Bind) -> bool:
@@ -224,6 +222,7 @@ class Cluster:
     def forget(self, uid: str) -> None:
         """Take back an assumption: the binding failed."""
         self.storage.choose(uid, ())
+        self.devices.choose(uid, ())
         self._pods.give_up(uid)
         self._changes += 1
 
@@ -266,7 +265,7 @@ class Cluster:
             uid = pod.metadata.uid
             with about("", "pods", pod.namespace, pod.name):
                 if uid in placed:
-                    self.assume(uid, placed[uid], old.storage.chosen(uid))
+                    self.assume(uid, placed[uid], old.storage.chosen(uid), old.devices.chosen(uid))
                 if uid in leaving:
                     self.evicting(uid)
                 if uid in spared:
@@ -285,7 +284,7 @@ class Cluster:
     @property
     def changes(self) -> int:
         """How many changes there were that a cycle should look at soon. That a binding arrived can wait for the next."""
-        return self._changes + self.storage.changes + self.network.changes
+        return self._changes + self.storage.changes + self.devices.changes + self.network.changes
 
     # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -320,6 +319,7 @@ class Cluster:
             peer_counts=self._peers.counts(),
             images=self._images.view(),
             storage=self.storage.view(),
+            devices=self.devices.view(),
             hypernodes=self.network.hypernodes,
             budgets=tuple(each for _, each in sorted(self._budgets.items())),
         )

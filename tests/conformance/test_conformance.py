@@ -33,7 +33,7 @@ def _listed(name: str) -> dict[str, str]:
 
 DEVIATIONS = _listed("deviations.yaml")
 CASES = (
-    sorted(each for room in ("scheduler", "topology") for each in (Path(FOLDER) / room).glob("*.yaml"))
+    sorted(each for room in ("devices", "scheduler", "topology") for each in (Path(FOLDER) / room).glob("*.yaml"))
     if FOLDER
     else []
 )

@@ -123,7 +123,11 @@ def test_host_ports_are_given_once_per_node(build, binds):
     ("more", "words"),
     [
         ({"volumes": [{"name": "data", "rbd": {"image": "x"}}]}, "volume 'data' of type rbd"),
-        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims of an unknown form"),
+        (
+            {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+            "resource claims, which Muster doesn't evaluate",
+        ),
     ],
 )
 def test_what_is_not_evaluated_waits_and_says_why(build, binds, message, more, words):

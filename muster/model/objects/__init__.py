@@ -28,6 +28,7 @@ from muster.model.objects.cluster import (
     Secret,
     WebhookConfiguration,
 )
+from muster.model.objects.devices import DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from muster.model.objects.metadata import (
     ApiStruct,
     Condition,
@@ -126,6 +127,7 @@ __all__ = [
     "ContainerImage",
     "ContainerPort",
     "CustomResourceDefinition",
+    "DeviceClass",
     "Event",
     "ExactMatch",
     "HyperNode",
@@ -181,10 +183,13 @@ __all__ = [
     "QuotaLedger",
     "QuotaTotals",
     "RegexMatch",
+    "ResourceClaim",
+    "ResourceClaimStatus",
     "ResourceQuota",
     "ResourceQuotaSpec",
     "ResourceQuotaStatus",
     "ResourceRequirements",
+    "ResourceSlice",
     "ScopeRequirement",
     "ScopeSelector",
     "Secret",

@@ -1,0 +1,205 @@
+"""Resource claims as a cycle sees them: what pods refer to, what claims request and have, and which devices are taken.
+
+`Devices` is an immutable view; `DeviceCache` keeps it up to date, object by object. What follows from it for pods and nodes is
+in `scheduler.topology.device_claims`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct, field
+
+from muster.model.objects import DeviceClass, NodeSelector, ResourceClaim, ResourceSlice
+from scheduler.model import devices
+from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, Slice, UnsupportedDevicesError
+from scheduler.model.pod_claims import ResourceClaimKey
+
+_OF_POD: Final = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of a claim made from a template: which claim of its pod it is."""
+MOST_CONSUMERS: Final = 256
+"""Pods that may use a claim, by the API."""
+
+
+class ChosenDevices(Struct, frozen=True):
+    """The devices that an unallocated claim is to get; ``devices``: (request, device, whether for admin access)."""
+
+    claim: ResourceClaimKey
+    uid: str
+    reach: Placement
+    devices: tuple[tuple[str, DeviceId, bool], ...] = ()
+
+    @property
+    def taken(self) -> Iterable[DeviceId]:
+        """The devices that nobody else may have."""
+        return (device for _, device, admin in self.devices if not admin)
+
+
+DeviceChoices = tuple[ChosenDevices, ...]
+"""What is decided for the claims of one pod."""
+
+
+class ClaimState(Struct, frozen=True):
+    """A ResourceClaim.
+
+    Attributes:
+        wanted: what it requests; None where that can't be evaluated, for the reason in ``unsupported``.
+        has: what it has been given; None where it waits.
+        full: as many pods use it as may.
+    """
+
+    key: ResourceClaimKey
+    uid: str
+    wanted: ClaimedDevices | None
+    unsupported: str = ""
+    has: ChosenDevices | None = None
+    going: bool = False
+    full: bool = False
+
+
+class OfferedDevices(Struct, frozen=True, eq=False):
+    """What drivers offer, and the classes that claims choose from."""
+
+    slices: tuple[Slice, ...] = ()
+    classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class Devices(Struct, frozen=True, eq=False):
+    """The cluster's devices and claims at one moment.
+
+    Attributes:
+        known: whether claims are looked at here; where they aren't, pods that use some wait.
+        made: the claims that were made for pods, by the pod's uid and the claim's name there.
+        chosen: what was decided for claims and isn't to be seen yet.
+        taken: the devices that are allocated.
+    """
+
+    known: bool = False
+    offers: OfferedDevices = OfferedDevices()
+    claims: Mapping[ResourceClaimKey, ClaimState] = field(default_factory=dict)
+    made: Mapping[tuple[str, str], ResourceClaimKey] = field(default_factory=dict)
+    chosen: Mapping[ResourceClaimKey, ChosenDevices] = field(default_factory=dict)
+    taken: frozenset[DeviceId] = frozenset()
+
+
+NO_DEVICES: Final = Devices()
+
+
+def state_of(claim: ResourceClaim) -> ClaimState:
+    """Read a claim."""
+    key = ResourceClaimKey(claim.namespace, claim.name)
+    wanted, unsupported = None, ""
+    try:
+        wanted = devices.claimed(claim.spec or {})
+    except UnsupportedDevicesError as error:
+        unsupported = str(error)
+    status = claim.status
+    has = _allocated(key, claim.metadata.uid, status.allocation) if status.allocation is not None else None
+    going = claim.metadata.deletion_timestamp is not None
+    return ClaimState(
+        key, claim.metadata.uid, wanted, unsupported, has, going, len(status.reserved_for or ()) >= MOST_CONSUMERS
+    )
+
+
+def _allocated(key: ResourceClaimKey, uid: str, allocation: Mapping[str, Any]) -> ChosenDevices:
+    selector = allocation.get("nodeSelector")
+    results = (allocation.get("devices") or {}).get("results") or ()
+    return ChosenDevices(
+        key,
+        uid,
+        Placement(selector=msgspec.convert(selector, NodeSelector)) if selector else Placement(everywhere=True),
+        tuple(
+            (each["request"], DeviceId(each["driver"], each["pool"], each["device"]), bool(each.get("adminAccess")))
+            for each in results
+        ),
+    )
+
+
+class DeviceCache:
+    """Keeps `Devices` up to date. Until it learns of something, nobody looks at claims here."""
+
+    def __init__(self) -> None:
+        self._known = False
+        self._slices: dict[str, Slice] = {}
+        self._classes: dict[str, tuple[str, ...]] = {}
+        self._claims: dict[ResourceClaimKey, ClaimState] = {}
+        self._made: dict[tuple[str, str], ResourceClaimKey] = {}
+        self._taken: Counter[DeviceId] = Counter()
+        self._chosen: dict[str, tuple[ChosenDevices, ...]] = {}
+        self._offers: OfferedDevices | None = None
+        self._view: Devices | None = None
+        self.changes = 0
+        """How many there were."""
+
+    def claim(self, claim: ResourceClaim, *, gone: bool = False) -> None:
+        """Learn of a claim."""
+        state = state_of(claim)
+        self._changed()
+        old = self._claims.pop(state.key, None)
+        owner = claim.metadata.controller()
+        made = (owner.uid, claim.metadata.annotation(_OF_POD) or "") if owner is not None else None
+        if old is not None and old.has is not None:
+            self._taken.subtract(old.has.taken)
+        if gone:
+            if made is not None:
+                self._made.pop(made, None)
+            return
+        self._claims[state.key] = state
+        if made is not None:
+            self._made[made] = state.key
+        if state.has is not None:
+            self._taken.update(state.has.taken)
+
+    def device_class(self, class_: DeviceClass, *, gone: bool = False) -> None:
+        """Learn of a class of devices."""
+        # A class whose selectors aren't known chooses nothing, which is said of claims that name it.
+        stated = () if gone else devices.selectors((class_.spec or {}).get("selectors"))
+        self._offered()
+        if gone:
+            self._classes.pop(class_.name, None)
+        else:
+            self._classes[class_.name] = stated
+
+    def slice(self, part: ResourceSlice, *, gone: bool = False) -> None:
+        """Learn of a part of a pool."""
+        read = None if gone else devices.read_slice(part.name, part.spec or {})
+        self._offered()
+        if read is None:
+            self._slices.pop(part.name, None)
+        else:
+            self._slices[part.name] = read
+
+    def choose(self, pod: str, choices: tuple[ChosenDevices, ...]) -> None:
+        """Remember what is being done for a pod, by its uid; nothing to forget it."""
+        if self._chosen.pop(pod, ()) != choices:
+            self._view = None
+        if choices:
+            self._chosen[pod] = choices
+
+    def chosen(self, pod: str) -> tuple[ChosenDevices, ...]:
+        """Return what is being done for a pod, by its uid."""
+        return self._chosen.get(pod, ())
+
+    def view(self) -> Devices:
+        """Return the present state."""
+        if not self._known:
+            return NO_DEVICES
+        if self._offers is None:
+            self._offers = OfferedDevices(tuple(self._slices.values()), dict(self._classes))
+        if self._view is None:
+            chosen = {each.claim: each for choices in self._chosen.values() for each in choices}
+            taken = {device for device, count in self._taken.items() if count > 0}
+            taken.update(device for each in chosen.values() for device in each.taken)
+            self._view = Devices(True, self._offers, dict(self._claims), dict(self._made), chosen, frozenset(taken))
+        return self._view
+
+    def _changed(self) -> None:
+        self._known, self._view = True, None
+        self.changes += 1
+
+    def _offered(self) -> None:
+        self._changed()
+        self._offers = None

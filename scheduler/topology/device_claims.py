@@ -1,0 +1,232 @@
+"""The resource claims of pods in one session: the nodes that could meet them, and what is decided about them.
+
+A claim that is allocated holds its pods to the nodes that reach its devices. One that waits gets devices on the node of its first
+pod, all that it requests or none. Devices of pods that are evicted are not free before these are gone, so nobody is evicted for devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from muster.model.objects import Node, NodeSelector, NodeSelectorTerm
+from scheduler.model.claims import ChosenDevices, ClaimState, Devices, OfferedDevices
+from scheduler.model.constraints import Constraints
+from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, quota_of
+from scheduler.model.pod_claims import PodClaim, ResourceClaimKey
+from scheduler.model.snapshot import TaskStatus
+from scheduler.model.vectors import Mask
+from scheduler.topology.device_allocation import AllocationError, Chosen, DeviceState, allocate
+from scheduler.topology.device_pools import Pool, pools
+from scheduler.topology.device_selectors import Selectors
+from scheduler.topology.domains import TopologyCounts
+
+UNKNOWN: Final = -1
+
+
+class _Offers:
+    """What follows from slices and classes alone, kept while these don't change."""
+
+    def __init__(self, offers: OfferedDevices) -> None:
+        self.classes, self.selectors = offers.classes, Selectors()
+        self.of_node: dict[str, list[Pool]] = {}
+        self.shared: list[Pool] = []
+        self.placements: dict[DeviceId, Placement] = {}
+        for pool in pools(offers.slices):
+            names = {part.placement.name if part.placement is not None else "" for part in pool.slices}
+            if len(names) == 1 and "" not in names:
+                self.of_node.setdefault(names.pop(), []).append(pool)
+            else:
+                self.shared.append(pool)
+            for part in pool.slices:
+                for device in part.devices:
+                    self.placements[device.id] = part.placement or device.placement or Placement()
+
+    def near(self, node: str) -> tuple[Pool, ...]:
+        """Return the pools that a node may reach something of, in the order of their names."""
+        own = self.of_node.get(node, [])
+        found = sorted([*own, *self.shared], key=lambda pool: (pool.driver, pool.name)) if self.shared else own
+        return tuple(found)
+
+
+class DeviceClaims:
+    """The claims of one session."""
+
+    def __init__(self, view: Devices, topology: TopologyCounts) -> None:
+        self._view, self._table = view, topology.table
+        self._offers = topology.cache.get_latest("devices", view.offers, lambda: _Offers(view.offers))
+        self._taken = set(view.taken)
+        self._chosen: dict[ResourceClaimKey, tuple[ChosenDevices, int]] = {
+            key: (each, 0) for key, each in view.chosen.items()
+        }
+        self._of: dict[tuple[str, int], tuple[ChosenDevices, ...]] = {}
+        self.placed: set[str] = set()
+        """Uids of the pods with claims that got a node in this session."""
+        self._answers: dict[tuple[ClaimedDevices, ...], np.ndarray] = {}
+        self._errors: dict[tuple[ClaimedDevices, ...], dict[int, str]] = {}
+
+    # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
+
+    def trouble(self, demands: Constraints) -> str:
+        """Say why no node can have the pod, as far as its resource claims go; empty when one might."""
+        if not self._view.known:
+            return (
+                "its pods use resource claims, which Muster doesn't evaluate here: they wait rather than be misplaced"
+            )
+        found = next(filter(None, map(self._wrong, demands.devices)), "")
+        return found or self._wrong_everywhere(demands)
+
+    def _wrong(self, mentioned: PodClaim) -> str:
+        claim = self._claim(mentioned)
+        if claim is None:
+            if mentioned.claim is None:
+                return (
+                    f"the ResourceClaim of template {mentioned.template} isn't created yet; it is created with the pod"
+                )
+            return f"ResourceClaim {mentioned.claim} doesn't exist; create it"
+        if mentioned.pod and self._view.made.get((mentioned.pod, mentioned.name)) != claim.key:
+            return f"ResourceClaim {claim.key} isn't the pod's own"
+        if claim.going:
+            return f"ResourceClaim {claim.key} is being deleted; create it anew"
+        if claim.has is None and claim.wanted is None:
+            return f"ResourceClaim {claim.key} has a {claim.unsupported}, which Muster doesn't evaluate"
+        return f"ResourceClaim {claim.key} is used by as many pods as it may" if claim.full else ""
+
+    def _wrong_everywhere(self, demands: Constraints) -> str:
+        """Return what can't be decided of the pod's claims, where no node can meet them and that is a reason."""
+        waiting = self._waiting(demands)
+        shape = tuple(each.wanted for each in waiting if each.wanted is not None)
+        errors = self._errors.get(shape, {})
+        if not errors or (self._answers[shape] == 1).any():
+            return ""
+        return f"ResourceClaim {waiting[0].key} can't be allocated: {next(iter(errors.values()))}"
+
+    def requested(self, demands: Constraints) -> Mapping[ResourceClaimKey, Mapping[str, int]]:
+        """Return how many devices of each class a pod's claims request, as quotas count them."""
+        return {claim.key: quota_of(claim.wanted) for claim in self._claims(demands) if claim.wanted is not None}
+
+    def shared(self, demands: Constraints) -> bool:
+        """Whether what one pod gets is gone for others elsewhere, or decides where they go."""
+        return bool(self._offers.shared) or any(each.claim is not None for each in demands.devices)
+
+    # ── which nodes ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lacking(self, demands: Constraints, rows: np.ndarray) -> Mask:
+        """Tell which of some nodes can't meet the pod's claims, [rows]."""
+        held = self._held(demands)
+        nodes = self._table.nodes
+        mask: Mask = self._unmet(self._waiting(demands), rows)
+        for each in held:
+            mask |= np.array([not each.reach.reaches(nodes[row]) for row in rows.tolist()], dtype=np.bool_)
+        return mask
+
+    def _unmet(self, waiting: Sequence[ClaimState], rows: np.ndarray) -> Mask:
+        shape = tuple(each.wanted for each in waiting if each.wanted is not None)
+        if not shape:
+            return np.zeros(len(rows), dtype=np.bool_)
+        answers = self._answers.get(shape)
+        if answers is None:
+            answers = self._answers[shape] = np.full(len(self._table.nodes), UNKNOWN, dtype=np.int8)
+        for row in set(rows[answers[rows] == UNKNOWN].tolist()):
+            answers[row] = self._find(shape, row) is not None
+        unmet: Mask = answers[rows] != 1
+        return unmet
+
+    def _find(self, shape: tuple[ClaimedDevices, ...], row: int) -> Chosen | None:
+        node = self._table.nodes[row]
+        try:
+            return allocate(self._state(node), node, shape)
+        except AllocationError as error:
+            self._errors.setdefault(shape, {})[row] = str(error)
+            return None
+
+    def _state(self, node: Node) -> DeviceState:
+        return DeviceState(self._offers.near(node.name), self._offers.classes, self._taken, self._offers.selectors)
+
+    def _claim(self, mentioned: PodClaim) -> ClaimState | None:
+        key = mentioned.claim or self._view.made.get((mentioned.pod, mentioned.name))
+        return self._view.claims.get(key) if key is not None else None
+
+    def _claims(self, demands: Constraints) -> list[ClaimState]:
+        found = {claim.key: claim for claim in map(self._claim, demands.devices) if claim is not None}
+        return list(found.values())
+
+    def _waiting(self, demands: Constraints) -> list[ClaimState]:
+        return [each for each in self._claims(demands) if each.has is None and each.key not in self._chosen]
+
+    def _held(self, demands: Constraints) -> list[ChosenDevices]:
+        known = ((each, self._chosen.get(each.key)) for each in self._claims(demands))
+        held = (claim.has if claim.has is not None else chosen and chosen[0] for claim, chosen in known)
+        return [each for each in held if each is not None]
+
+    # ── what is decided ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def count(self, uid: str, demands: Constraints, row: int, status: TaskStatus, sign: int) -> None:
+        """Choose devices for a pod that is given a node (1), or give them back (-1)."""
+        if status is TaskStatus.RELEASING:
+            return
+        (self.placed.add if sign > 0 else self.placed.discard)(uid)
+        if sign > 0:
+            self._of[uid, row] = self._choose(demands, row)
+        for choice in self._of[uid, row]:
+            first, users = self._chosen.get(choice.claim, (choice, 0))
+            self._chosen[choice.claim] = (first, users + sign)
+            if users + sign == (sign > 0) and choice.claim not in self._view.chosen and first.uid == choice.uid:
+                self._take(first, row, sign)
+            if users + sign == 0 and choice.claim not in self._view.chosen:
+                del self._chosen[choice.claim]
+        if sign < 0:
+            del self._of[uid, row]
+
+    def _choose(self, demands: Constraints, row: int) -> tuple[ChosenDevices, ...]:
+        # Where nobody judged (the predicates are off), there may be nothing that could be done.
+        if not self._view.known or any(map(self._wrong, demands.devices)):
+            return ()
+        waiting = self._waiting(demands)
+        shape = tuple(each.wanted for each in waiting if each.wanted is not None)
+        chosen = self._find(shape, row) if shape else ()
+        if chosen is None:
+            return ()
+        found = [
+            ChosenDevices(
+                claim.key,
+                claim.uid,
+                self._reach([each.device.id for each in devices], row),
+                tuple((each.request.name, each.device.id, each.request.admin) for each in devices),
+            )
+            for claim, devices in zip(waiting, chosen, strict=True)
+        ]
+        return (*self._held(demands), *found)
+
+    def _reach(self, devices: Sequence[DeviceId], row: int) -> Placement:
+        """Return which nodes reach all devices of a claim."""
+        node = self._table.nodes[row]
+        placements = [self._offers.placements[each] for each in devices]
+        if any(each.name for each in placements):
+            return Placement(node.name)
+        selectors = [each.selector for each in placements if each.selector is not None]
+        if not selectors:
+            return Placement(everywhere=True)
+        terms = [term for each in selectors for term in each.node_selector_terms or ()]
+        both = NodeSelectorTerm(
+            match_expressions=tuple(dict.fromkeys(rule for term in terms for rule in term.match_expressions or ()))
+            or None,
+            match_fields=tuple(dict.fromkeys(rule for term in terms for rule in term.match_fields or ())) or None,
+        )
+        return Placement(selector=NodeSelector(node_selector_terms=(both,)))
+
+    def _take(self, choice: ChosenDevices, row: int, sign: int) -> None:
+        (self._taken.update if sign > 0 else self._taken.difference_update)(choice.taken)
+        rows = slice(None) if self._offers.shared else slice(row, row + 1)
+        for shape, answers in self._answers.items():
+            answers[rows] = UNKNOWN
+            if self._offers.shared:
+                self._errors.pop(shape, None)
+            else:
+                self._errors.get(shape, {}).pop(row, None)
+
+    def choices(self, uid: str, row: int) -> tuple[ChosenDevices, ...]:
+        """Return what a pod's claims have or get on the node that it got."""
+        return self._of.get((uid, row), ())

@@ -1,0 +1,226 @@
+"""Pods with resource claims in a cycle: decided with their gang, all or nothing, and told what is missing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from muster.model import names
+from scheduler.configuration import config
+from scheduler.simulator import state
+from scheduler.state.apply import apply_plan
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+GPU = "gpu.example.com"
+
+
+def node(name):
+    amounts = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": amounts}}
+
+
+def offered(node_name, *devices, **more):
+    stated = [{"name": each} if isinstance(each, str) else each for each in devices]
+    pool = {"name": node_name or "net", "generation": 1, "resourceSliceCount": 1}
+    where = {"nodeName": node_name} if node_name else {"allNodes": True}
+    spec = {"driver": GPU, "pool": pool, "devices": stated, **where, **more}
+    return _device("ResourceSlice", f"slice-{node_name}", spec)
+
+
+def device_class(name="gpu", expression=f"device.driver == '{GPU}'"):
+    return _device("DeviceClass", name, {"selectors": [{"cel": {"expression": expression}}]})
+
+
+def claim(name, *, pod="", status=None, device_class="gpu", **exactly):
+    request = {"name": "r", "exactly": {"deviceClassName": device_class, **exactly}}
+    meta = {"namespace": "ns", "uid": f"uid-{name}"}
+    if pod:
+        meta["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpu"}
+        meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod, "controller": True}]
+    return _device("ResourceClaim", name, {"devices": {"requests": [request]}}, meta) | {"status": status or {}}
+
+
+def _device(kind, name, spec, meta=()):
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, **dict(meta)},
+        "spec": spec,
+    }
+
+
+def allocated(name, device, *, on):
+    field = {"key": "metadata.name", "operator": "In", "values": [on]}
+    results = [{"request": "r", "driver": GPU, "pool": on, "device": device}]
+    allocation = {
+        "devices": {"results": results},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+    }
+    return claim(name, status={"allocation": allocation})
+
+
+def pod(name, *claims, own=False, group="g"):
+    refs = [{"name": each, "resourceClaimName": each} for each in claims]
+    refs += [{"name": "gpu", "resourceClaimTemplateName": "t"}] if own else []
+    meta = {"name": name, "namespace": "ns", "uid": name, "annotations": {"scheduling.k8s.io/group-name": group}}
+    containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
+    spec = {"containers": containers, "resourceClaims": refs}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def group(minimum=1, **spec):
+    return {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": "ns"},
+        "spec": {"minMember": minimum, **spec},
+        "status": {"phase": "Inqueue"},
+    }
+
+
+PREDICATES = "actions: allocate\ntiers:\n- plugins:\n  - {name: gang}\n  - {name: predicates}\n"
+
+
+def decided(*objects, policy=PREDICATES):
+    cluster = state.load(objects, [names.SCHEDULER_NAME])
+    return state.run(cluster, config.parse(policy, "a test's"), NOW, 1)
+
+
+def binds(*objects, **more):
+    return {key.removeprefix("ns/"): node for key, node in decided(*objects, **more).binds.items()}
+
+
+def message(*objects, **more):
+    plan = decided(*objects, **more).json()
+    return " ".join(each["message"] for each in plan["podgroups"]["ns/g"]["conditions"])
+
+
+def devices_of(*objects):
+    return {
+        bind.task.name: [device.name for each in bind.devices for _, device, _ in each.devices]
+        for bind in decided(*objects).plan.binds
+    }
+
+
+def test_a_gang_gets_devices_with_its_nodes_or_nothing():
+    both = [node("a"), node("b"), device_class(), group(2), claim("c1"), claim("c2"), pod("p1", "c1"), pod("p2", "c2")]
+    assert binds(*both, offered("a", "d1")) == {}
+    assert set(binds(*both, offered("a", "d1"), offered("b", "d2")).values()) == {"a", "b"}
+    assert binds(*both, offered("b", "d1", "d2")) == {"p1": "b", "p2": "b"}
+    assert sorted(devices_of(*both, offered("b", "d1", "d2")).values()) == [["d1"], ["d2"]]
+
+
+def test_devices_that_claims_have_are_nobody_elses():
+    cluster = [node("a"), device_class(), group(), offered("a", "d1"), claim("c"), pod("p", "c")]
+    assert binds(*cluster) == {"p": "a"}
+    assert binds(*cluster, allocated("other", "d1", on="a")) == {}
+
+
+def test_a_claim_that_is_allocated_holds_its_pod_to_its_node():
+    cluster = [node("a"), node("b"), device_class(), group(), offered("a", "d1"), offered("b", "d2"), pod("p", "c")]
+    assert binds(*cluster, allocated("c", "d2", on="b")) == {"p": "b"}
+    assert binds(*cluster, allocated("c", "d1", on="a")) == {"p": "a"}
+
+
+def test_pods_that_share_a_claim_share_its_devices_and_its_node():
+    cluster = [node("a"), node("b"), device_class(), group(2), offered("a", "d1"), offered("b", "d2")]
+    shared = [*cluster, claim("c"), pod("p1", "c"), pod("p2", "c")]
+    assert len(set(binds(*shared).values())) == 1
+    assert len(binds(*shared)) == 2
+    first, second = devices_of(*shared).values()
+    assert first == second
+
+
+def test_two_claims_of_one_pod_are_met_together_or_not():
+    cluster = [node("a"), device_class(), group(), claim("c1"), claim("c2"), pod("p", "c1", "c2")]
+    assert binds(*cluster, offered("a", "d1")) == {}
+    assert binds(*cluster, offered("a", "d1", "d2")) == {"p": "a"}
+
+
+def test_a_claim_from_a_template_is_awaited():
+    cluster = [node("a"), device_class(), group(), offered("a", "d1"), pod("p", own=True)]
+    assert binds(*cluster) == {}
+    assert "template t isn't created yet" in message(*cluster)
+    assert binds(*cluster, claim("p-gpu-x", pod="p")) == {"p": "a"}
+    assert binds(*cluster, claim("p-gpu-x", pod="another")) == {}
+
+
+def test_devices_that_no_node_has_to_itself_are_given_once():
+    both = [node("a"), node("b"), device_class(), claim("c1"), claim("c2"), pod("p1", "c1"), pod("p2", "c2")]
+    assert len(binds(*both, group(1), offered("", "d1"))) == 1
+    assert binds(*both, group(2), offered("", "d1")) == {}
+    assert len(binds(*both, group(2), offered("", "d1", "d2"))) == 2
+
+
+def test_admin_access_takes_a_device_from_nobody():
+    cluster = [node("a"), device_class(), group(), offered("a", "d1"), allocated("other", "d1", on="a"), pod("p", "c")]
+    assert binds(*cluster, claim("c", adminAccess=True)) == {"p": "a"}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((), "ResourceClaim ns/c doesn't exist; create it"),
+        ((claim("c", device_class="none"),), "device class none doesn't exist; create it"),
+        ((claim("c", capacity={"requests": {"memory": "1Gi"}}),), "which Muster doesn't evaluate"),
+        ((claim("c", count=2),), "without the devices that its claims request"),
+        (
+            (claim("c", selectors=[{"cel": {"expression": "device.attributes['x'].y"}}]),),
+            "ResourceClaim ns/c can't be allocated: the selector",
+        ),
+    ],
+    ids=["no claim", "no class", "a field that isn't evaluated", "too few", "a selector without a value"],
+)
+def test_what_is_missing_is_said(given, words):
+    cluster = [node("a"), device_class(), group(), offered("a", "d1"), pod("p", "c"), *given]
+    assert binds(*cluster) == {}
+    assert words in message(*cluster)
+
+
+def test_a_configuration_may_turn_it_off():
+    off = PREDICATES.replace(
+        "{name: predicates}", "{name: predicates, arguments: {predicate.DynamicResourceAllocationEnable: false}}"
+    )
+    cluster = [node("a"), device_class(), group(), offered("a", "d1"), claim("c"), pod("p", "c")]
+    assert binds(*cluster, policy=off) == {}
+    assert "predicate.DynamicResourceAllocationEnable is false" in message(*cluster, policy=off)
+
+
+def test_what_is_chosen_counts_until_it_is_seen():
+    cluster = state.load(
+        [node("a"), device_class(), group(), offered("a", "d1"), claim("c1"), claim("c2"), pod("p1", "c1")],
+        [names.SCHEDULER_NAME],
+    )
+    policy = config.parse(PREDICATES, "a test's")
+    plan = state.decide_once(cluster, policy, NOW)
+    assert [bind.task.name for bind in plan.binds] == ["p1"]
+    apply_plan(cluster, plan)
+    cluster.pod(state.decoded(state.kinds.PODS, pod("p2", "c2")))
+    assert state.decide_once(cluster, policy, NOW).binds == ()
+    cluster.forget("p1")
+    assert [bind.task.name for bind in state.decide_once(cluster, policy, NOW).binds] == ["p1"]
+
+
+CAPACITY = PREDICATES + "  - {name: capacity, arguments: {capacity.DynamicResourceAllocationEnable: true}}\n"
+
+
+def queue(limit):
+    spec = {"weight": 1, "capability": {"deviceclass/gpu": str(limit)}}
+    return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "q"}, "spec": spec}
+
+
+def test_a_queue_s_devices_are_counted_by_class():
+    cluster = [node("a"), device_class(), offered("a", "d1", "d2"), claim("c1"), claim("c2"), pod("p1", "c1")]
+    both = [*cluster, pod("p2", "c2")]
+    assert len(binds(*both, group(1, queue="q"), queue(1), policy=CAPACITY)) == 1
+    assert len(binds(*both, group(1, queue="q"), queue(2), policy=CAPACITY)) == 2
+    assert binds(*both, group(2, queue="q"), queue(1), policy=CAPACITY) == {}
+    shared = [*cluster, pod("p2", "c1")]
+    assert len(binds(*shared, group(2, queue="q"), queue(1), policy=CAPACITY)) == 2
+
+
+def test_the_order_of_objects_decides_nothing():
+    both = [node("a"), node("b"), device_class(), group(2), claim("c1"), claim("c2"), pod("p1", "c1"), pod("p2", "c2")]
+    objects = [*both, offered("a", "d1"), offered("b", "d2")]
+    assert devices_of(*objects) == devices_of(*reversed(objects))
