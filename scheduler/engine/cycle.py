@@ -61,6 +61,7 @@ def decide(
         unplaced=outcome.unplaced(),
         faults=tuple(session.extensions.faults.values()),
         network_tiers=session.network_tiers,
+        network_faults=session.network.faults,
         lacks_victims=session.allocations.lacks_victims,
         next_deadline=session.deadlines.next,
     )

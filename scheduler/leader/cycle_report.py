@@ -42,6 +42,7 @@ class CycleReport:
         self._queues: Mapping[str, QueueShare] = {}
         self._records: Mapping[GroupKey, Record] = {}
         self._reserved_for = ""
+        self._network_faults: tuple[str, ...] = ()
 
     def report(self, plan: Plan, now: float, seconds: float) -> None:
         """Report a cycle that took so many ``seconds``; ``now`` is in seconds of the epoch."""
@@ -54,6 +55,10 @@ class CycleReport:
         metrics.waiting.set(sum(counts.get(TaskStatus.PENDING, 0) for counts in plan.tasks.values()))
         metrics.queues.observe(plan.queues)
         metrics.queue_waits.count_evictions(plan)
+        for fault in plan.network_faults:
+            if fault not in self._network_faults:
+                log.warning("%s", fault)
+        self._network_faults = plan.network_faults
         if log.isEnabledFor(logging.DEBUG):
             _log_decisions(plan, round(seconds * 1000, 2))
         self._follow(plan, now)
@@ -80,6 +85,7 @@ class CycleReport:
             "queues": first(({"queue": name, **_share(share)} for name, share in self._queues.items()), MAX_SHOWN),
             "waiting": first((record.data() for record in self._records.values()), MAX_SHOWN),
             "keptNodesFor": self._reserved_for,
+            "networkFaults": list(self._network_faults),
         }
 
     def _follow(self, plan: Plan, now: float) -> None:

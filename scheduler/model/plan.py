@@ -142,7 +142,7 @@ class Plan(Struct, frozen=True):
         waiting: whether some group waits for something, so that another cycle is worth while.
         lacks_victims: it was looked for pods to evict, and those of satisfied groups weren't known, as `Snapshot.satisfied` may leave it.
         faults: what plugins of users did wrong.
-        network_tiers: the network between nodes, for admission.
+        network_tiers, network_faults: the network between nodes, for admission; what is wrong with HyperNodes, a sentence each.
         next_deadline: the first moment, in seconds of the epoch, at which the same snapshot may get another plan; infinity
             where time alone changes nothing.
     """
@@ -164,6 +164,7 @@ class Plan(Struct, frozen=True):
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
     faults: tuple[PluginFault, ...] = ()
     network_tiers: tuple[NetworkTier, ...] = ()
+    network_faults: tuple[str, ...] = ()
     lacks_victims: bool = False
     next_deadline: float = float("inf")
 

@@ -28,6 +28,8 @@ _LONGEST: Final = 256
 """Characters of a pattern; a longer one isn't tried."""
 _MOST_STEPS: Final = 5_000_000
 """How many steps all patterns together may take that can't be matched at once: a few seconds."""
+_LONGEST_WAY: Final = 200
+"""HyperNodes that are looked at for a circle."""
 _MOST_FAULTS: Final = 20
 
 
@@ -173,6 +175,9 @@ class _HyperNodeReader:
             if child in above:
                 circle = " > ".join((*above[above.index(child) :], child))
                 self._faults.append(f"HyperNodes are members of each other: {circle}; one of them has to go")
+            elif self._items[child].spec.tier >= item.spec.tier and (way := self._way(child, item.name, set())):
+                circle = " > ".join((item.name, *way))
+                self._faults.append(f"HyperNodes are members of each other: {circle}; one of them has to go")
             elif self._items[child].spec.tier >= item.spec.tier:
                 tiers = f"tier {self._items[child].spec.tier} in one of tier {item.spec.tier}"
                 self._faults.append(
@@ -181,6 +186,23 @@ class _HyperNodeReader:
             else:
                 rows |= self._find(child, above)
         return rows
+
+    def _way(self, name: str, to: str, seen: set[str]) -> tuple[str, ...]:
+        """Return the HyperNodes by which one contains another, both among them; none where it doesn't. Those listed by name count."""
+        seen.add(name)
+        for member in self._items[name].spec.members or ():
+            exact = member.selector.exact_match
+            child = exact.name if exact is not None and member.type == "HyperNode" else ""
+            if child == to:
+                return name, child
+            if (
+                child in self._items
+                and child not in seen
+                and len(seen) < _LONGEST_WAY
+                and (way := self._way(child, to, seen))
+            ):
+                return (name, *way)
+        return ()
 
     def _chosen(self, item: HyperNode, member: HyperNodeMember, among: Iterable[str]) -> list[str]:
         selector, there = member.selector, among

@@ -200,3 +200,14 @@ def test_the_state_says_who_waits_and_is_bounded(build: Any, teller: CycleReport
     waiting = teller.state()["waiting"]
     assert (len(waiting["items"]), waiting["leftOut"]) == (200, 50)
     assert waiting["items"][0]["podGroup"] == "ns/g0"
+
+
+def test_what_is_wrong_with_hypernodes_is_a_line_once_and_again_when_it_comes_back(
+    build: Any, teller: CycleReport, lines: Any
+) -> None:
+    build.node("a", "2")
+    fault, plan = "HyperNodes are members of each other: x > y > x; one of them has to go", build.cycle()
+    for faults in ((fault,), (fault,), (), (fault,)):
+        teller.report(replace(plan, network_faults=faults), build.now.timestamp(), 0.002)
+        assert teller.state()["networkFaults"] == list(faults)
+    assert [each.getMessage() for each in lines(logging.WARNING)] == [fault, fault]

@@ -146,6 +146,16 @@ def test_a_circle_or_an_overlap_stops_nobody_else():
     overlap = [hypernode("s0", 1, "a1-0", "a2-0"), hypernode("s1", 1, "a2-0", "b1-0")]
     found = decided(*nodes, *circle, *overlap, *gang("train", 8, networkTopology=hard(1)))
     assert domains(found, "train") == {"a1", "a2"}
+    snapshot = state.load([*nodes, *circle, *overlap], [names.SCHEDULER_NAME]).snapshot()
+    assert sorted(decide(snapshot, config.parse(LEVELS), NOW).network_faults) == [
+        "HyperNodes are members of each other: x > y > x; one of them has to go",
+        "HyperNodes s0 and s1 of tier 1 share node a2-0: it counts as of s0; a node belongs to one of each tier",
+    ]
+    taller = [hypernode("top", 2, "tower", kind="HyperNode"), hypernode("tower", 2, "a1-0")]
+    snapshot = state.load([*nodes, *taller], [names.SCHEDULER_NAME]).snapshot()
+    assert decide(snapshot, config.parse(LEVELS), NOW).network_faults == (
+        "HyperNode tower is a member of top, tier 2 in one of tier 2: a member's tier is lower; it doesn't count",
+    )
 
 
 @pytest.mark.parametrize("action", ["preempt"])
