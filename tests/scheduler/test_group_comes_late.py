@@ -106,6 +106,9 @@ async def test_pods_in_a_group_of_kubernetes_own_wait_and_are_told_so(under_quot
     await under_quota.rest(30)
     assert await has_nodes(under_quota, 0)
     assert await told(under_quota, "Pod", "FailedScheduling") == [NATIVE] * 2
+    if kind == "Job":
+        (its,) = (await under_quota.client.list(kinds.PODGROUPS, under_quota.namespace)).items
+        assert its.status.phase == "Inqueue"
 
 
 @pytest.mark.only(
