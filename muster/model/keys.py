@@ -41,7 +41,7 @@ KNOWN: Final = frozenset(
         names.QUOTA_MODE,
         names.QUOTA_WINDOW,
         names.QUOTA_POLICY,
-        names.QUOTA_WINDOW,
+        names.NAMES_QUEUE,
         names.POD_TRAITS,
         names.TURN,
         names.RUN_SECONDS,
