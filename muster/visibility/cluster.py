@@ -14,6 +14,7 @@ from muster.kube.reflector import Reflector, ReflectorSet
 from muster.model import kinds
 from muster.model.kinds import Kind
 from muster.whatif.cluster_view import KINDS, ClusterObjects
+from scheduler.state.handlers import DEVICES
 
 FRESH: Final = 1.0
 """Seconds for which a state is used: to make a cluster of a large one takes a tenth of that."""
@@ -38,7 +39,7 @@ class WatchedCluster:
             for kind in KINDS
             if kind is not kinds.CONFIGMAPS and (legacy_apis or kind not in _LEGACY)
         }
-        self.watching = ReflectorSet(self._caches, optional={kinds.HYPERNODES})
+        self.watching = ReflectorSet(self._caches, optional={kinds.HYPERNODES, *DEVICES})
         self._synced = asyncio.Event()
         self._autoscaler = ""
         self._state: ClusterObjects | None = None

@@ -13,6 +13,7 @@ from muster.kube.backoff import Backoff
 from muster.kube.client import Client
 from muster.model import kinds
 from muster.telemetry.repeated import RepeatedWarnings
+from scheduler.leader.device_binder import DeviceBinder
 from scheduler.leader.events import BindFailed
 from scheduler.leader.volume_binder import VolumeBinder
 from scheduler.model.plan import Bind
@@ -31,9 +32,12 @@ class Binder:
     up, so that the next cycle decides anew. One whose outcome is unknown is read back, never repeated blind.
     """
 
-    def __init__(self, client: Client, volumes: VolumeBinder, emit: Callable[[BindFailed], None]) -> None:
+    def __init__(
+        self, client: Client, volumes: VolumeBinder, devices: DeviceBinder, emit: Callable[[BindFailed], None]
+    ) -> None:
         self._client = client
         self._volumes = volumes
+        self._devices = devices
         self._emit = emit
         self._queue: deque[Bind] = deque()
         self._workers = 0
@@ -45,9 +49,9 @@ class Binder:
     def start(self, binds: Iterable[Bind]) -> None:
         """Begin to bind; returns at once. The caller counts the pods as placed until a `BindFailed` is emitted."""
         for bind in binds:
-            if bind.volumes:
+            if bind.volumes or bind.devices:
                 # Volumes may take minutes to be made, so a pod that waits for them holds up nobody.
-                self._spawn(self._after_volumes(bind), f"volumes of {bind.task}")
+                self._spawn(self._after_claims(bind), f"claims of {bind.task}")
             else:
                 self._queue.append(bind)
         self._start_workers()
@@ -91,8 +95,10 @@ class Binder:
         finally:
             self._workers -= 1
 
-    async def _after_volumes(self, bind: Bind) -> None:
-        if await self._attempt(bind, self._volumes.prepare(bind)):
+    async def _after_claims(self, bind: Bind) -> None:
+        if await self._attempt(bind, self._volumes.prepare(bind)) and await self._attempt(
+            bind, self._devices.prepare(bind)
+        ):
             self._queue.append(bind)
             self._start_workers()
 
@@ -101,6 +107,8 @@ class Binder:
         uid = bind.task.uid
         try:
             done = await step
+            if not done and bind.devices:
+                await self._devices.undo(bind)
         except errors.FenceLostError:
             log.info("pod %s is left to the next leader", bind.task)
             return False

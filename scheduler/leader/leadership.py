@@ -39,6 +39,7 @@ from scheduler.leader.backoff import EvictionTally, ReservationRetries
 from scheduler.leader.binder import Binder
 from scheduler.leader.culprits import find_culprit
 from scheduler.leader.cycle_report import CycleReport
+from scheduler.leader.device_binder import DeviceBinder
 from scheduler.leader.events import (
     AutoscalerSeen,
     BindFailed,
@@ -127,7 +128,9 @@ class Leadership:
 
         # What goes out.
         claims, volumes = informers.cache(kinds.CLAIMS), informers.cache(kinds.VOLUMES)
-        self._binder = Binder(client, VolumeBinder(client, claims, volumes, informers.cache(kinds.NODES)), self.handle)
+        devices = DeviceBinder(client, informers.cache(kinds.RESOURCECLAIMS), informers.cache(kinds.DEVICECLASSES))
+        prepared = VolumeBinder(client, claims, volumes, informers.cache(kinds.NODES))
+        self._binder = Binder(client, prepared, devices, self.handle)
         self._queues = QueueController(client, informers, recorder, scheduler_names)
         group_kinds = {kind.group: kind for kind in informers.groups}
         group_events = GroupEvents(recorder, group_kinds, informers.group)
@@ -320,7 +323,9 @@ class Leadership:
         loop = asyncio.get_running_loop()
         began = self._deciding = loop.time()
         pending = sum(len(job.pending) for job in snapshot.jobs)
-        inline = self._took < INLINE_CYCLE_SECONDS and pending < INLINE_PENDING_PODS
+        # Tenants write the expressions that choose devices, so these are evaluated beside the loop.
+        quick = not snapshot.devices.claims and pending < INLINE_PENDING_PODS
+        inline = quick and self._took < INLINE_CYCLE_SECONDS
         try:
             if inline:
                 plan = decide(snapshot, self._policy, now, self._cache)

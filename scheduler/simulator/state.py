@@ -17,11 +17,11 @@ from scheduler.model.plan import Bind, Plan, QueueShare
 from scheduler.model.snapshot import GroupKey
 from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
-from scheduler.state.handlers import GIVEN, handlers
+from scheduler.state.handlers import WATCHED, handlers
 
 GROUP_KINDS: Final = (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)
 # What groups reserve of quotas is admission's business, which cycles on given objects are without.
-_KNOWN: Final = tuple(kind for kind in GIVEN if kind is not kinds.RESOURCEQUOTAS)
+_KNOWN: Final = tuple(kind for kind in WATCHED if kind is not kinds.RESOURCEQUOTAS)
 READ: Final[tuple[Kind[Any], ...]] = (*_KNOWN, kinds.QUEUES, *GROUP_KINDS)
 _MAKERS: Final = frozenset(
     [

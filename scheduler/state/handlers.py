@@ -23,17 +23,15 @@ _METHODS: Final[Mapping[Kind[Any], str]] = {
     kinds.VOLUMES: "storage.volume",
     kinds.STORAGECLASSES: "storage.storage_class",
     kinds.CSINODES: "storage.csi_node",
-}
-_OF_DEVICES: Final[Mapping[Kind[Any], str]] = {
     kinds.RESOURCECLAIMS: "devices.claim",
     kinds.DEVICECLASSES: "devices.device_class",
     kinds.RESOURCESLICES: "devices.slice",
 }
 WATCHED: Final = tuple(_METHODS)
-GIVEN: Final = (*_METHODS, *_OF_DEVICES)
-"""What a simulation may be given: also what a worker doesn't watch."""
+DEVICES: Final[frozenset[Kind[Any]]] = frozenset({kinds.RESOURCECLAIMS, kinds.DEVICECLASSES, kinds.RESOURCESLICES})
+"""What a cluster may not serve."""
 
 
 def handlers(cluster: Cluster) -> dict[Kind[Any], Callable[..., None]]:
     """Return, by kind, what is called with each new version of an object, or with the last one and ``gone``."""
-    return {kind: attrgetter(path)(cluster) for kind, path in {**_METHODS, **_OF_DEVICES}.items()}
+    return {kind: attrgetter(path)(cluster) for kind, path in _METHODS.items()}

@@ -17,7 +17,7 @@ from muster.model.objects import Job, Object, Pod, PodGroup, Queue
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
 from scheduler.state.blame import Culprit
-from scheduler.state.handlers import WATCHED
+from scheduler.state.handlers import DEVICES, WATCHED
 
 T = TypeVar("T", bound=Object)
 
@@ -53,8 +53,8 @@ class Informers:
             **{kind: ObjectCache() for kind in _PLAIN},
         }
         self._fed: dict[Kind[Any], Subscription[Any]] = {}
-        # An installation may be older than the CRD.
-        self.watching = ReflectorSet(self._caches, optional={kinds.HYPERNODES})
+        # An installation may be older than the CRD, and a cluster than Kubernetes 1.34.
+        self.watching = ReflectorSet(self._caches, optional={kinds.HYPERNODES, *DEVICES})
 
     def cache(self, kind: Kind[T]) -> ObjectCache[T]:
         """Return the cache of a kind."""

@@ -72,9 +72,7 @@ class DeviceClaims:
     def trouble(self, demands: Constraints) -> str:
         """Say why no node can have the pod, as far as its resource claims go; empty when one might."""
         if not self._view.known:
-            return (
-                "its pods use resource claims, which Muster doesn't evaluate here: they wait rather than be misplaced"
-            )
+            return "its pods use resource claims, and there is no ResourceClaim, DeviceClass or ResourceSlice; create the claims"
         found = next(filter(None, map(self._wrong, demands.devices)), "")
         return found or self._wrong_everywhere(demands)
 

@@ -40,7 +40,7 @@ _WRITES = {
     "verbs": ["create", "update", "patch", "delete"],
     "resources": [
         {"group": group, "resources": ["*"]}
-        for group in ("batch", "scheduling.volcano.sh", "admissionregistration.k8s.io")
+        for group in ("batch", "resource.k8s.io", "scheduling.volcano.sh", "admissionregistration.k8s.io")
     ]
     + [{"group": "", "resources": [*_WRITTEN, *(f"{each}/*" for each in _WRITTEN)]}],
 }

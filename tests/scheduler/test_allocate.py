@@ -126,7 +126,7 @@ def test_host_ports_are_given_once_per_node(build, binds):
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claims of an unknown form"),
         (
             {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
-            "resource claims, which Muster doesn't evaluate",
+            "its pods use resource claims, and there is no ResourceClaim",
         ),
     ],
 )
