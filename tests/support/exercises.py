@@ -390,6 +390,32 @@ async def bundle_is(stage: Stage, served: stored.ServerSecret) -> None:
         )
 
 
+async def allocate_devices(stage: Stage) -> None:
+    """Bind a pod whose resource claim has to be allocated first."""
+    admin, space, driver = stage.admin, "devices", "gpu.example.com"
+    await namespaces.ensure(admin, space)
+    selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
+    await admin.create(kinds.DEVICECLASSES, {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
+    pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
+    part = {"driver": driver, "pool": pool, "allNodes": True, "devices": [{"name": "d"}]}
+    await admin.create(kinds.RESOURCESLICES, {"metadata": {"name": "part"}, "spec": part})
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+    claim = {"metadata": {"name": "claim"}, "spec": {"devices": {"requests": [request]}}}
+    await admin.create(kinds.RESOURCECLAIMS, claim, space)
+    await admin.create(kinds.PODGROUPS, group("devices"), space)
+    meta = {"name": "devices", "annotations": {names.GROUP_NAME: "devices"}}
+    spec = pods(resourceClaims=[{"name": "gpu", "resourceClaimName": "claim"}])
+    await admin.create(kinds.PODS, {"metadata": meta, "spec": spec}, space)
+    await wait.until(
+        admin,
+        kinds.PODS,
+        "devices",
+        space,
+        holds=lambda pod: pod is not None and bool(pod.spec.node_name),
+        within=PATIENCE,
+    )
+
+
 EXERCISES: tuple[Exercise, ...] = (
     story,
     generate_groups,
@@ -397,6 +423,7 @@ EXERCISES: tuple[Exercise, ...] = (
     keep_ledger,
     preempt,
     show_an_autoscaler,
+    allocate_devices,
     crash,
     serve_legacy_groups,
     delete_queue,
