@@ -16,6 +16,7 @@ from muster.kube.fence import Fence, FencedTransport
 from muster.kube.transport import Request, Response
 from muster.model.amounts import NOTHING
 from scheduler.leader.binder import BINDS_IN_FLIGHT, Binder
+from scheduler.leader.device_binder import DeviceBinder
 from scheduler.leader.volume_binder import VolumeBinder
 from scheduler.model.constraints import Constraints
 from scheduler.model.plan import Bind
@@ -66,11 +67,17 @@ def _volumes(transport: Any) -> VolumeBinder:
     return VolumeBinder(Client(transport), ObjectCache(), ObjectCache(), ObjectCache())
 
 
+def _devices(transport: Any) -> DeviceBinder:
+    return DeviceBinder(Client(transport), ObjectCache(), ObjectCache())
+
+
 async def gave_up(server: Server, *binds: Bind, fence: Fence | None = None) -> list[str]:
     """Bind, and give the uids whose place was given up."""
     released: list[str] = []
     transport = FencedTransport(server, fence or Fence("test", until=float("inf")))
-    binder = Binder(Client(transport), _volumes(transport), lambda event: released.append(event.uid))
+    binder = Binder(
+        Client(transport), _volumes(transport), _devices(transport), lambda event: released.append(event.uid)
+    )
     binder.start(binds)
     await asyncio.sleep(60)
     await binder.close()
@@ -95,7 +102,7 @@ async def test_a_busy_server_is_not_asked_again_before_its_time():
     server = Server()
     server.binding = status(429, details={"retryAfterSeconds": 30})
     released: list[str] = []
-    binder = Binder(Client(server), _volumes(server), lambda event: released.append(event.uid))
+    binder = Binder(Client(server), _volumes(server), _devices(server), lambda event: released.append(event.uid))
     binder.start([bind()])
     await asyncio.sleep(29)
     assert released == []
@@ -143,7 +150,7 @@ async def test_so_many_are_in_flight_and_no_more():
 
 async def test_closing_ends_what_is_under_way():
     server = Server()
-    binder = Binder(Client(server), _volumes(server), [].append)
+    binder = Binder(Client(server), _volumes(server), _devices(server), [].append)
     binder.start([bind()])
     await asyncio.sleep(0)
     with contextlib.suppress(asyncio.CancelledError):
