@@ -97,7 +97,8 @@ class DeviceClaims:
         waiting = self._waiting(demands)
         shape = tuple(each.wanted for each in waiting if each.wanted is not None)
         errors = self._errors.get(shape, {})
-        if not errors or (self._answers[shape] == 1).any():
+        answers = self._answers.get(shape)
+        if not errors or answers is None or (answers == 1).any():
             return ""
         return f"ResourceClaim {waiting[0].key} can't be allocated: {next(iter(errors.values()))}"
 
@@ -169,11 +170,13 @@ class DeviceClaims:
         if sign > 0:
             self._of[uid, row] = self._choose(demands, row)
         for choice in self._of[uid, row]:
+            if self._view.claims[choice.claim].has is not None or choice.claim in self._view.chosen:
+                continue  # Its devices are taken already, whatever becomes of this pod.
             first, users = self._chosen.get(choice.claim, (choice, 0))
             self._chosen[choice.claim] = (first, users + sign)
-            if users + sign == (sign > 0) and choice.claim not in self._view.chosen and first.uid == choice.uid:
+            if users + sign == (sign > 0):
                 self._take(first, row, sign)
-            if users + sign == 0 and choice.claim not in self._view.chosen:
+            if users + sign == 0:
                 del self._chosen[choice.claim]
         if sign < 0:
             del self._of[uid, row]

@@ -178,6 +178,26 @@ def test_what_is_missing_is_said(given, words):
     assert words in message(*cluster)
 
 
+def test_a_gang_that_gives_its_nodes_back_frees_no_device_that_a_claim_has():
+    cluster = [node("a"), device_class(), offered("a", "d1"), allocated("c1", "d1", on="a"), claim("c2"), claim("c3")]
+    gang = [group(2), pod("p1", "c1"), pod("p2", "c2")]
+    late = {**group(1), "metadata": {"name": "late", "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z"}}
+    assert binds(*cluster, *gang, late, pod("p3", "c3", group="late")) == {}
+
+
+def test_a_gang_that_gives_its_nodes_back_frees_what_was_chosen_for_it():
+    cluster = [node("a"), device_class(), offered("a", "d1"), claim("c1"), claim("c2"), claim("c3")]
+    gang = [group(2), pod("p1", "c1"), pod("p2", "c2")]
+    late = {**group(1), "metadata": {"name": "late", "namespace": "ns", "creationTimestamp": "2026-01-01T00:00:00Z"}}
+    assert binds(*cluster, *gang, late, pod("p3", "c3", group="late")) == {"p3": "a"}
+
+
+def test_an_error_where_nobody_judges_nodes_ends_no_cycle():
+    unjudged = PREDICATES.replace("  - {name: predicates}\n", "")
+    cluster = [node("a"), device_class(), group(2), offered("a", "d1"), claim("c", device_class="none")]
+    assert binds(*cluster, pod("p1", "c"), policy=unjudged) == {}
+
+
 def test_a_configuration_may_turn_it_off():
     off = PREDICATES.replace(
         "{name: predicates}", "{name: predicates, arguments: {predicate.DynamicResourceAllocationEnable: false}}"
