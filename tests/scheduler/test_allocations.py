@@ -211,7 +211,7 @@ def test_one_module_writes_states_and_amounts():
 
 
 def test_tasks_are_put_in_line_and_taken_off_it_where_places_are_found():
-    assert writers(LINES) == {"session.py", "placement.py", "eviction.py"}
+    assert writers(LINES) == {"session.py", "placement.py", "subgroup_placement.py", "eviction.py"}
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,8 @@ def test_a_scheduler_without_a_file_imports_nothing_that_reads_one():
     code = (
         "import sys, scheduler.leader.worker\n"
         "from scheduler import __main__ as program\n"
-        "program._policy(None)\n"
+        "assert program._configured(None) is None\n"
+        "program._deciding()[1]()\n"
         "print([each for each in ('pydantic', 'scheduler.configuration.config') if each in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
