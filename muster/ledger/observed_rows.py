@@ -28,8 +28,7 @@ def granted(rows: Iterable[Row]) -> frozenset[str]:
     return frozenset(row.uid for row in rows if row.state is RowState.FROM)
 
 
-def waiting(pending: Iterable[Row], view: LedgerView, limits: frozenset[str]) -> list[Row]:
-    """Mark the groups that wait for their minimum, but for those that have been granted it."""
-    stating = granted(pending)
-    rows = (seen(each, limits) for each in view.waiting() if each.uid not in stating)
+def waiting(view: LedgerView, limits: frozenset[str]) -> list[Row]:
+    """Mark the groups that wait for their minimum, those too that were granted it just now: their write may still fail."""
+    rows = (seen(each, limits) for each in view.waiting())
     return [replace(row, state=RowState.UNRESERVED) for row in rows if row.amounts]

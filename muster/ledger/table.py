@@ -262,7 +262,8 @@ class Table(Struct, frozen=True):
             return Reserved(recorded=False)
         # New pods of a gang that can't start now would hold what others need; what controls them tries again.
         if (row.kind, row.state) == (POD, RowState.NEW) and (lacks := tally.lacks(row.account)) is not None:
-            # Pods of several gangs that wait would take what comes to be free from each of them.
+            # Pods of several gangs that wait would take what comes to be free from each of them; so would the first pods
+            # of each gang in turn, were a reservation enough whose group is refused to be stored, as after a conflict.
             return Exceeded(lacks[0].quota, lacks, of_group=True) if lacks else Unavailable(_ABOUT_TO_RESERVE)
         if waiting and (short := scopes.in_scopes(row.amounts, row.scope_facts, self.scope_sets).only(waiting)):
             return Unavailable(
@@ -296,7 +297,7 @@ class Table(Struct, frozen=True):
         without = [each.amounts for each in seen] + [each.amounts for each in outside]
         seen += [observed_rows.used(name, view.usage(name).only(limits)) for name in names if view.usage(name)]
         total = reduce(Resources.__sub__, without, view.total)
-        rows = tuple(pending + seen + observed_rows.waiting(pending, view, limits))
+        rows = tuple(pending + seen + observed_rows.waiting(view, limits))
         other = reduce(Resources.__sub__, map(view.beyond, names), view.excess)
         quotas = _quotas(view, rows, _Sums(total, view.used, other))
         folded = replace(self, observed=dict(view.revisions), quotas=quotas, rows=rows)

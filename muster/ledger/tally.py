@@ -103,6 +103,7 @@ class Tally:
         self._accounts: dict[str, _Account] = defaultdict(_Account)
         self._groups: dict[str, set[str]] = defaultdict(set)
         self._unreserved: dict[str, Row] = {}
+        self._granted: set[str] = set()
         for row in self._rows.values():
             self._index(self._whole(row))
         self._charged = Resources.total(each.cost for each in self._accounts.values())
@@ -179,9 +180,14 @@ class Tally:
         return self._shortages(whole, account, growth)
 
     def lacks(self, account: str) -> tuple[Shortage, ...] | None:
-        """Say what is short for the group of that name where it was refused its reservation, maybe nothing by now; None for others."""
+        """Say what is short for the group of that name where it was refused its reservation, maybe nothing by now; None for others.
+
+        Nothing is short for one that has been granted its reservation and isn't stored with it yet: that may still fail.
+        """
         group = self._unreserved.get(account)
-        return self.shortages(replace(group, state=RowState.SEEN)) if group is not None else None
+        if group is None:
+            return None
+        return () if group.uid in self._granted else self.shortages(replace(group, state=RowState.SEEN))
 
     def _larger(self, known: Row, row: Row) -> Row:
         """Return one row that counts for no less than either of two of one reservation, in every scope."""
@@ -216,6 +222,8 @@ class Tally:
             self._groups[row.name].add(row.group)
         if row.state is RowState.UNRESERVED:
             self._unreserved[row.name] = row
+        if row.state is RowState.FROM:
+            self._granted.add(row.uid)
         if row.counts:
             self._accounts[row.account].put(row)
 

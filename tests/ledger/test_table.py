@@ -581,17 +581,19 @@ def test_what_a_group_waited_for_is_reserved_once_it_states_that_and_by_one_alon
     ]
     table, granted = table.reserve(requests)
     assert list(map(type, granted)) == [Reserved, Exceeded]
-    # Before it is seen to state that, its pods are admitted already; afterwards the totals have it.
+    # What is granted may still not be stored, so its pods wait until it is seen to state that.
     folded = table.fold(view_of(*groups, at=101, **hard))
-    assert folded.unreserved == {"u-api"}
+    assert folded.unreserved == {"u-web", "u-api"}
     short = folded.outside(view_of(*groups, at=101, **hard))
     assert {each.name: bool(lacks) for each, lacks in short.items()} == {"web": False, "api": True}
     pod = ReservationRequest("ns", POD, "web", "web-0", "u-web-0", amounts(cpu="1"))
-    assert answers(folded, pod, request("small", amounts(cpu="2"))) == [Reserved, Reserved]
+    assert answers(folded, pod, request("small", amounts(cpu="2"))) == [Unavailable, Reserved]
     stated = shown("web", amounts(cpu="8"), revision=102)
-    folded = folded.fold(view_of(stated, groups[1], at=103, **hard))
+    stored = view_of(stated, groups[1], at=103, **hard)
+    folded = folded.fold(stored)
     assert folded.quotas["team"].reserved == amounts(cpu="8")
     assert folded.unreserved == {"u-api"}
+    assert answers(folded.fold(stored, coming={"web"}), pod) == [Reserved]
     assert answers(folded, request("small", amounts(cpu="2")), request("more", amounts(cpu="1"))) == [
         Reserved,
         Exceeded,
