@@ -108,7 +108,7 @@ class CycleReport:
             if left is not None and left.uid == uid:
                 self._left_stage(wait, now)
         self._metrics.queue_waits.observe(
-            (record.queue, now - self._waiting[plan.groups[key].uid].since)
+            (record.queue, key, now - self._waiting[plan.groups[key].uid].since)
             for key, record in plan.records.items()
             if record.stage is not Stage.BIND
         )

@@ -13,16 +13,19 @@ from prometheus_client.registry import Collector
 
 from muster.telemetry.bounded import Labels
 from scheduler.model.plan import Plan
+from scheduler.model.snapshot import GroupKey
 
 MAX_QUEUES: Final = 1000
 """Queues that are told of."""
 
 
 class QueueWaits(Struct):
-    """How many PodGroups of a queue wait, and for how many seconds the one that waits longest is at its stage."""
+    """How many PodGroups of a queue wait, and which is at its stage for longest, for how many seconds."""
 
     groups: int = 0
-    longest: float = 0.0
+    longest: float = -1.0
+    namespace: str = ""
+    podgroup: str = ""
 
 
 class QueueWaitCollector(Collector):
@@ -36,13 +39,14 @@ class QueueWaitCollector(Collector):
         self._labels = Labels(MAX_QUEUES)
         registry.register(self)
 
-    def observe(self, waits: Iterable[tuple[str, float]]) -> None:
-        """Take what a cycle found: of each PodGroup that waits its queue, and the seconds at its stage."""
+    def observe(self, waits: Iterable[tuple[str, GroupKey, float]]) -> None:
+        """Take what a cycle found: of each PodGroup that waits its queue, its name, and the seconds at its stage."""
         found: dict[str, QueueWaits] = {}
-        for queue, seconds in waits:
+        for queue, group, seconds in waits:
             one = found.setdefault(queue, QueueWaits())
             one.groups += 1
-            one.longest = max(one.longest, seconds)
+            if seconds > one.longest:
+                one.longest, one.namespace, one.podgroup = seconds, group.namespace, group.name
         self._waits = found
 
     def count_evictions(self, plan: Plan) -> None:
@@ -60,9 +64,9 @@ class QueueWaitCollector(Collector):
         longest = GaugeMetricFamily(
             "muster_scheduler_queue_longest_wait_seconds",
             "How long the PodGroup of a queue that is at its stage for longest is there by now.",
-            labels=("queue",),
+            labels=("queue", "namespace", "podgroup"),
         )
         for queue, each in nlargest(MAX_QUEUES, self._waits.items(), key=lambda item: item[1].longest):
             waiting.add_metric((queue,), each.groups)
-            longest.add_metric((queue,), each.longest)
+            longest.add_metric((queue, each.namespace, each.podgroup), each.longest)
         yield from (waiting, longest)

@@ -136,12 +136,17 @@ def test_waiting_is_measured_by_queue_and_bounded(
     tell(30)
     default, lab = {"queue": "default"}, {"queue": "lab"}
     assert value("muster_scheduler_queue_waiting_podgroups", default) == 2
-    assert value("muster_scheduler_queue_longest_wait_seconds", default) == 30
+    assert value("muster_scheduler_queue_longest_wait_seconds", default | {"namespace": "ns", "podgroup": "g"}) == 30
     assert value("muster_scheduler_queue_waiting_podgroups", lab) == 1
-    many = [(f"queue-{number}", float(number)) for number in range(queue_waits.MAX_QUEUES + 5)]
+    many = [
+        (f"queue-{number}", GroupKey("", "team", "g"), float(number)) for number in range(queue_waits.MAX_QUEUES + 5)
+    ]
     metrics.queue_waits.observe(many)
     assert value("muster_scheduler_queue_waiting_podgroups", {"queue": "queue-4"}) is None
-    assert value("muster_scheduler_queue_longest_wait_seconds", {"queue": "queue-5"}) == 5
+    assert (
+        value("muster_scheduler_queue_longest_wait_seconds", {"queue": "queue-5", "namespace": "team", "podgroup": "g"})
+        == 5
+    )
     teller.close()
     assert value("muster_scheduler_queue_waiting_podgroups", {"queue": "queue-5"}) is None
 

@@ -29,7 +29,7 @@ VARIABLES = [each for each in DASHBOARD["templating"]["list"] if each["type"] ==
 SILENT = {
     "muster_scheduler_plugin_faults_total": {"plugin", "point"},
     "muster_scheduler_queue_evictions_total": {"queue"},
-    "muster_scheduler_queue_longest_wait_seconds": {"queue"},
+    "muster_scheduler_queue_longest_wait_seconds": {"queue", "namespace", "podgroup"},
     "muster_scheduler_queue_waiting_podgroups": {"queue"},
     "muster_scheduler_unreadable_objects": {"kind"},
     "muster_webhook_unreadable_objects": {"kind"},

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controlplane import ControlPlane
+from controlplane import ControlPlane, free_ports
+from deployed import Program
 from plane import PATIENCE, Plane, running
 
 from certs import apiservice
@@ -245,6 +246,28 @@ async def test_with_all_replicas_gone_a_namespace_is_deleted_within_ten_seconds(
     await _is_deleted(plane, space)
     with pytest.raises(errors.NotFoundError):
         await plane.client.send(Request("GET", f"/apis/apiregistration.k8s.io/v1/apiservices/{apiservice.NAME}"))
+
+
+async def test_with_the_leader_killed_tenants_are_answered_and_a_namespace_is_deleted_within_ten_seconds(
+    visible, tmp_path
+):
+    made, _ = visible
+    plane, admin, space = made.plane, str(made.real.kubeconfig()), await made.plane.namespace()
+    await namespaces.ensure(plane.client, names.SYSTEM_NAMESPACE)
+    words = ("muster.cli", "scheduler", "--kubeconfig", admin)
+    leader = await asyncio.to_thread(Program, tmp_path / "scheduler.log", free_ports(1)[0], *words)
+    try:
+        await plane.until(
+            kinds.LEASES, names.SCHEDULER_LEASE, names.SYSTEM_NAMESPACE, holds=lambda lease: lease and lease.spec
+        )
+        await plane.client.create(kinds.PODGROUPS, group("train"), space)
+        tenant = await made.tenant(space)
+        await until_answered(tenant, why(space, "train"))
+    finally:
+        await asyncio.to_thread(leader.kill)
+    answer = await tenant.send(Request("GET", why(space, "train")))
+    assert json.loads(answer.body)["status"]["position"] == 1
+    await _is_deleted(plane, space)
 
 
 async def _is_deleted(plane: Plane, namespace: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,10 +14,13 @@ import pytest
 from muster.cli.installation import crds
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
+from muster.kube.transport import Request, Response
 from muster.model import kinds
+from muster.sandbox import virtual_time
 from muster.sandbox.compose import Sandbox
+from muster.visibility.access import KEPT, Access, Attributes
 from muster.visibility.paths import ROOT
-from muster.visibility.requestheader import CONFIGMAP
+from muster.visibility.requestheader import CONFIGMAP, Caller
 from muster.visibility.server import VisibilityServer
 
 ALICE = {"X-Remote-User": "alice", "X-Remote-Group": "system:authenticated"}
@@ -50,6 +54,41 @@ async def server(client: Client, trusted: frontproxy.Authority, serve: Any) -> A
     await client.create(kinds.CONFIGMAPS, published(trusted), SPACE)
     async with serve(client, "localhost") as server:
         yield server
+
+
+def test_a_permission_is_asked_for_once_and_again_after_five_seconds():
+    asked: list[dict[str, Any]] = []
+
+    class Api:
+        async def send(self, request: Request) -> Response:
+            asked.append(json.loads(request.body)["spec"])
+            return Response(201, json.dumps({"status": {"allowed": len(asked) < 3}}).encode())
+
+    async def ask() -> None:
+        access = Access(Api(), "visibility.muster.sh", "v1alpha1")
+        alice, bob = (Caller(name) for name in ("alice", "bob"))
+        mine = Attributes("get", "podgroups", "why", "team", "train")
+        assert [await access.allowed(alice, mine) for _ in range(3)] == [True] * 3
+        assert [each["user"] for each in asked] == ["alice"]
+        # Another caller, and another object, are other questions.
+        assert await access.allowed(bob, mine)
+        assert not await access.allowed(alice, Attributes("get", "podgroups", "why", "other", "train"))
+        await asyncio.sleep(KEPT - 0.1)
+        assert await access.allowed(alice, mine)
+        await asyncio.sleep(0.2)
+        assert not await access.allowed(alice, mine)
+
+    virtual_time.run(ask())
+    assert [each["user"] for each in asked] == ["alice", "bob", "alice", "alice"]
+    assert asked[0]["resourceAttributes"] == {
+        "group": "visibility.muster.sh",
+        "version": "v1alpha1",
+        "verb": "get",
+        "resource": "podgroups",
+        "subresource": "why",
+        "namespace": "team",
+        "name": "train",
+    }
 
 
 async def test_the_front_proxy_is_believed(server, trusted, proxy):
