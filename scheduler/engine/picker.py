@@ -275,10 +275,11 @@ class Picker:
     ) -> list[list[float]]:
         """Rate rows for the placements of a class after ``first`` more, ``steps`` of them."""
         which = np.array(rows)
-        idle = self._idle[which][:, None, :] - np.arange(first, first + steps)[:, None] * view.wanted
-        repeated = which.repeat(steps)
+        more = np.arange(first, first + steps)
+        idle = (self._idle[which][:, None, :] - more[:, None] * view.wanted).reshape(len(rows) * steps, -1)
+        ahead = np.tile(more, len(rows))
         rated: list[list[float]] = (
-            self._rate(kind, view, repeated, idle.reshape(len(repeated), -1)).reshape(len(rows), steps).tolist()
+            self._rate(kind, view, which.repeat(steps), idle, ahead=ahead).reshape(len(rows), steps).tolist()
         )
         return rated
 
@@ -316,8 +317,17 @@ class Picker:
         idle = free.copy() if rows is self._all else free.take(rows, axis=0)
         return self._rate(kind, view, rows, idle, later=free is not self._idle)
 
-    def _rate(self, kind: TaskClass, view: _ClassScores, rows: Rows, idle: Matrix, *, later: bool = False) -> Floats:
-        nodes = Nodes(self._table, rows, idle, later=later)
+    def _rate(
+        self,
+        kind: TaskClass,
+        view: _ClassScores,
+        rows: Rows,
+        idle: Matrix,
+        *,
+        later: bool = False,
+        ahead: Rows | None = None,
+    ) -> Floats:
+        nodes = Nodes(self._table, rows, idle, later=later, ahead=ahead)
         # There is a first: each task takes a pod's place.
         (place, least), *others = view.demands
         mask: Mask = idle[:, place] >= least

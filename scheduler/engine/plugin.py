@@ -53,12 +53,15 @@ class Nodes:
         rows: the nodes' places in the table; one may occur more than once, with different amounts idle.
         idle: what is idle there, [len(rows), resources].
         later: whether what is asked is how it will be once the pods that are leaving are gone.
+        ahead: how many more pods of the class are there by then, [len(rows)]; None for none. ``idle`` counts them.
     """
 
-    __slots__ = ("_parts", "idle", "later", "rows", "table")
+    __slots__ = ("_parts", "ahead", "idle", "later", "rows", "table")
 
-    def __init__(self, table: NodeTable, rows: Rows, idle: Matrix, *, later: bool = False) -> None:
-        self.table = table
+    def __init__(
+        self, table: NodeTable, rows: Rows, idle: Matrix, *, later: bool = False, ahead: Rows | None = None
+    ) -> None:
+        self.table, self.ahead = table, ahead
         self.later = later
         self.rows = rows
         self.idle = idle

@@ -61,6 +61,7 @@ class Session:
         self.topology = TopologyCounts(snapshot.table, snapshot.peer_counts, cache.of_nodes(snapshot.table))
         self.volumes = Volumes(snapshot.storage, self.topology)
         self.devices = DeviceClaims(snapshot.devices, self.topology)
+        self._merge_classes()
         self.allocations = Allocations(
             snapshot, self.jobs, self.queues, self.topology, self.volumes, self.devices, self._vectors
         )
@@ -80,6 +81,14 @@ class Session:
             self.extensions.methods("score"),
         )
         self.allocations.tell(self.picker.touched)
+
+    def _merge_classes(self) -> None:
+        merged = self.devices.merged
+        for job in self.jobs if self.snapshot.devices.known else ():
+            if any(task.task_class.constraints.devices for task in job.waiting):
+                job.waiting = deque(
+                    merged(task) if task.task_class.constraints.devices else task for task in job.waiting
+                )
 
     def _order_tasks(self) -> None:
         key = self.extensions.waiting_key()

@@ -137,7 +137,7 @@ class MatchAttribute(Struct, frozen=True):
         return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
 
 
-class ClaimedDevices(Struct, frozen=True):
+class ClaimedDevices(Struct, frozen=True, cache_hash=True, weakref=True):
     """What a claim requests: each request is a line of alternatives, of which the first that can be had counts."""
 
     requests: tuple[tuple[DeviceRequest, ...], ...]

@@ -117,7 +117,7 @@ class Capacity(Plugin):
 
     def _device_objection(self, queue: QueueState, task: Task) -> Obstacle | None:
         """Object to more devices of a class than a queue or an ancestor may have, by its capability ``deviceclass/NAME``."""
-        more = self.session.devices.requested(task.task_class.constraints)
+        more = self.session.devices.requested(task)
         for name in self._lines[queue.name]:
             capability = self.session.queues[name].info.capability or NOTHING
             limits = {key: nano // NANO for key, nano in capability.nano.items() if key.startswith(_OF_CLASS)}
@@ -143,7 +143,7 @@ class Capacity(Plugin):
             for task in job.info.tasks:
                 placed = task.status in OCCUPYING or task.uid in devices.placed
                 if placed and task.task_class.constraints.devices:
-                    found |= devices.requested(task.task_class.constraints)
+                    found |= devices.requested(task)
         return found
 
     def enqueueable(self, job: JobState) -> Vote:

@@ -113,7 +113,7 @@ def _beyond_limits(session: SessionView, demands: Constraints, nodes: Nodes) -> 
 
 
 def _without_devices(session: SessionView, demands: Constraints, nodes: Nodes) -> Mask:
-    return session.devices.lacking(demands, nodes.rows)
+    return session.devices.lacking(demands, nodes.rows, nodes.ahead)
 
 
 def _unasked(_: SessionView, __: Constraints, nodes: Nodes) -> Mask:
@@ -180,9 +180,11 @@ class Predicates(Plugin):
         volumes = self.session.volumes
         if demands.claims and volumes.shared(demands):
             return Reach.CLUSTER
-        if demands.devices:
-            return Reach.CLUSTER if self.session.devices.shared(demands) else Reach.NODE
+        devices = self.session.devices
+        if demands.devices and devices.shared(demands):
+            return Reach.CLUSTER
         counted = (demands.ports and self.arguments.ports) or (demands.claims and volumes.counted(demands))
+        counted = counted or (demands.devices and not devices.counted(demands))
         return Reach.NODE if counted else Reach.IDLE
 
     def feasible(self, kind: TaskClass, nodes: Nodes) -> Mask:

@@ -6,34 +6,38 @@ pod, all that it requests or none. Devices of pods that are evicted are not free
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from muster.model.objects import Node, NodeSelector, NodeSelectorTerm
 from scheduler.model.claims import ChosenDevices, ClaimState, Devices, OfferedDevices
 from scheduler.model.constraints import Constraints
 from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, quota_of
 from scheduler.model.pod_claims import PodClaim, ResourceClaimKey
-from scheduler.model.snapshot import TaskStatus
-from scheduler.model.vectors import Mask
-from scheduler.topology.device_allocation import AllocationError, Chosen, DeviceState, allocate
+from scheduler.model.snapshot import Task, TaskClass, TaskStatus
+from scheduler.model.vectors import Mask, Rows
+from scheduler.topology.device_allocation import AllocationError, Chosen, ChosenDevice, DeviceState, allocate
+from scheduler.topology.device_counts import UNKNOWN, DeviceCounts, PlainDevices, only_request
 from scheduler.topology.device_pools import Pool, pools
 from scheduler.topology.device_selectors import Selectors
 from scheduler.topology.domains import TopologyCounts
 
-UNKNOWN: Final = -1
+_Shape = tuple[ClaimedDevices, ...]
+"""What the claims of a pod request that have no devices yet."""
 
 
 class _Offers:
     """What follows from slices and classes alone, kept while these don't change."""
 
-    def __init__(self, offers: OfferedDevices) -> None:
-        self.classes, self.selectors = offers.classes, Selectors()
+    def __init__(self, offers: OfferedDevices, selectors: Selectors) -> None:
+        self.classes, self.selectors = offers.classes, selectors
+        selectors.keep(device for part in offers.slices for device in part.devices)
         self.of_node: dict[str, list[Pool]] = {}
         self.shared: list[Pool] = []
         self.placements: dict[DeviceId, Placement] = {}
+        self.plain = PlainDevices(self.near, dict(offers.classes), self.selectors)
         for pool in pools(offers.slices):
             names = {part.placement.name if part.placement is not None else "" for part in pool.slices}
             if len(names) == 1 and "" not in names:
@@ -56,7 +60,9 @@ class DeviceClaims:
 
     def __init__(self, view: Devices, topology: TopologyCounts) -> None:
         self._view, self._table = view, topology.table
-        self._offers = topology.cache.get_latest("devices", view.offers, lambda: _Offers(view.offers))
+        cache = topology.cache
+        selectors = cache.get("device selectors", Selectors)
+        self._offers = cache.get_latest("devices", view.offers, lambda: _Offers(view.offers, selectors))
         self._taken = set(view.taken)
         self._chosen: dict[ResourceClaimKey, tuple[ChosenDevices, int]] = {
             key: (each, 0) for key, each in view.chosen.items()
@@ -64,8 +70,45 @@ class DeviceClaims:
         self._of: dict[tuple[str, int], tuple[ChosenDevices, ...]] = {}
         self.placed: set[str] = set()
         """Uids of the pods with claims that got a node in this session."""
-        self._answers: dict[tuple[ClaimedDevices, ...], np.ndarray] = {}
-        self._errors: dict[tuple[ClaimedDevices, ...], dict[int, str]] = {}
+        self._answers: dict[_Shape, np.ndarray] = {}
+        self._errors: dict[_Shape, dict[int, str]] = {}
+        self._counts: dict[_Shape, DeviceCounts | None] = {}
+        self._alike: dict[Hashable, TaskClass] = {}
+        self._shapes: dict[bytes, _Shape] = {}
+        self._own: dict[str, tuple[list[ClaimState], _Shape]] = {}
+
+    # ── pods that differ in nothing but the names of their claims ────────────────────────────────────────────────
+
+    def merged(self, task: Task) -> Task:
+        """Return a task, in one class with all whose own claims request the same and wait."""
+        kind = task.task_class
+        demands = kind.constraints
+        if any(each.claim is not None for each in demands.devices) or any(map(self._wrong, demands.devices)):
+            return task
+        waiting = self._waiting(demands)
+        if len(waiting) < len(demands.devices):
+            return task
+        shape = _shape_of(waiting)
+        among = (demands.of_nodes, demands.ports, demands.unsupported, demands.images, demands.claims, demands.peers)
+        first = self._alike.setdefault((kind.request, shape, *among, demands.pod_terms.signature), kind)
+        self._own[task.uid] = (waiting, shape)
+        self._shapes[first.constraints.signature] = shape
+        return replace(task, task_class=first) if first is not kind else task
+
+    def _shape(self, demands: Constraints) -> _Shape:
+        shape = self._shapes.get(demands.signature)
+        return shape if shape is not None else _shape_of(self._waiting(demands))
+
+    def _counted(self, shape: _Shape) -> DeviceCounts | None:
+        """Return how often nodes can meet what claims request, where no search is needed for that."""
+        if shape not in self._counts:
+            request = only_request(shape) if not self._offers.shared else None
+            suitable = self._offers.plain.suitable(request, self._table.nodes) if request is not None else None
+            counts = (
+                DeviceCounts(request, suitable, self._taken) if request is not None and suitable is not None else None
+            )
+            self._counts[shape] = counts
+        return self._counts[shape]
 
     # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
 
@@ -94,37 +137,44 @@ class DeviceClaims:
 
     def _wrong_everywhere(self, demands: Constraints) -> str:
         """Return what can't be decided of the pod's claims, where no node can meet them and that is a reason."""
-        waiting = self._waiting(demands)
-        shape = tuple(each.wanted for each in waiting if each.wanted is not None)
+        shape = self._shape(demands)
         errors = self._errors.get(shape, {})
         answers = self._answers.get(shape)
         if not errors or answers is None or (answers == 1).any():
             return ""
-        return f"ResourceClaim {waiting[0].key} can't be allocated: {next(iter(errors.values()))}"
+        return f"ResourceClaim {self._claims(demands)[0].key} can't be allocated: {next(iter(errors.values()))}"
 
-    def requested(self, demands: Constraints) -> Mapping[ResourceClaimKey, Mapping[str, int]]:
+    def requested(self, task: Task) -> Mapping[ResourceClaimKey, Mapping[str, int]]:
         """Return how many devices of each class a pod's claims request, as quotas count them."""
-        return {claim.key: quota_of(claim.wanted) for claim in self._claims(demands) if claim.wanted is not None}
+        own = self._own.get(task.uid)
+        claims = own[0] if own is not None else self._claims(task.task_class.constraints)
+        return {claim.key: quota_of(claim.wanted) for claim in claims if claim.wanted is not None}
 
     def shared(self, demands: Constraints) -> bool:
         """Whether what one pod gets is gone for others elsewhere, or decides where they go."""
         return bool(self._offers.shared) or any(each.claim is not None for each in demands.devices)
 
+    def counted(self, demands: Constraints) -> bool:
+        """Whether all pods of its class have claims of their own, and nodes can meet so many of these: a number, as of amounts."""
+        shape = self._shapes.get(demands.signature)
+        return shape is not None and self._counted(shape) is not None
+
     # ── which nodes ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def lacking(self, demands: Constraints, rows: np.ndarray) -> Mask:
-        """Tell which of some nodes can't meet the pod's claims, [rows]."""
-        held = self._held(demands)
+    def lacking(self, demands: Constraints, rows: Rows, ahead: Rows | None = None) -> Mask:
+        """Tell which of some nodes can't meet the pod's claims, [rows]; ``ahead``: how many like it there are to be before."""
         nodes = self._table.nodes
-        mask: Mask = self._unmet(self._waiting(demands), rows)
-        for each in held:
+        mask: Mask = self._unmet(self._shape(demands), rows, ahead)
+        for each in self._held(demands) if demands.signature not in self._shapes else ():
             mask |= np.array([not each.reach.reaches(nodes[row]) for row in rows.tolist()], dtype=np.bool_)
         return mask
 
-    def _unmet(self, waiting: Sequence[ClaimState], rows: np.ndarray) -> Mask:
-        shape = tuple(each.wanted for each in waiting if each.wanted is not None)
+    def _unmet(self, shape: _Shape, rows: Rows, ahead: Rows | None) -> Mask:
         if not shape:
             return np.zeros(len(rows), dtype=np.bool_)
+        counts = self._counted(shape)
+        if counts is not None:
+            return counts.unmet(rows, ahead)
         answers = self._answers.get(shape)
         if answers is None:
             answers = self._answers[shape] = np.full(len(self._table.nodes), UNKNOWN, dtype=np.int8)
@@ -133,7 +183,7 @@ class DeviceClaims:
         unmet: Mask = answers[rows] != 1
         return unmet
 
-    def _find(self, shape: tuple[ClaimedDevices, ...], row: int) -> Chosen | None:
+    def _find(self, shape: _Shape, row: int) -> Chosen | None:
         node = self._table.nodes[row]
         try:
             return allocate(self._state(node), node, shape)
@@ -168,7 +218,7 @@ class DeviceClaims:
             return
         (self.placed.add if sign > 0 else self.placed.discard)(uid)
         if sign > 0:
-            self._of[uid, row] = self._choose(demands, row)
+            self._of[uid, row] = self._choose(uid, demands, row)
         for choice in self._of[uid, row]:
             if self._view.claims[choice.claim].has is not None or choice.claim in self._view.chosen:
                 continue  # Its devices are taken already, whatever becomes of this pod.
@@ -181,25 +231,35 @@ class DeviceClaims:
         if sign < 0:
             del self._of[uid, row]
 
-    def _choose(self, demands: Constraints, row: int) -> tuple[ChosenDevices, ...]:
+    def _choose(self, uid: str, demands: Constraints, row: int) -> tuple[ChosenDevices, ...]:
+        own = self._own.get(uid)
+        if own is not None:
+            return self._chosen_for(*own, row) or ()
         # Where nobody judged (the predicates are off), there may be nothing that could be done.
         if not self._view.known or any(map(self._wrong, demands.devices)):
             return ()
         waiting = self._waiting(demands)
-        shape = tuple(each.wanted for each in waiting if each.wanted is not None)
-        chosen = self._find(shape, row) if shape else ()
-        if chosen is None:
-            return ()
-        found = [
-            ChosenDevices(
-                claim.key,
-                claim.uid,
-                self._reach([each.device.id for each in devices], row),
-                tuple((each.request.name, each.device.id, each.request.admin) for each in devices),
+        chosen = self._chosen_for(waiting, _shape_of(waiting), row)
+        return (*self._held(demands), *chosen) if chosen is not None else ()
+
+    def _chosen_for(self, waiting: Sequence[ClaimState], shape: _Shape, row: int) -> tuple[ChosenDevices, ...] | None:
+        counts = self._counted(shape) if shape else None
+        if counts is None:
+            chosen = self._find(shape, row) if shape else ()
+            return (
+                tuple(self._for_claim(claim, devices, row) for claim, devices in zip(waiting, chosen, strict=True))
+                if chosen is not None
+                else None
             )
-            for claim, devices in zip(waiting, chosen, strict=True)
-        ]
-        return (*self._held(demands), *found)
+        found, (claim,) = counts.choose(row), waiting
+        if found is None:
+            return None
+        devices = tuple((counts.request.name, each, False) for each in found)
+        return (ChosenDevices(claim.key, claim.uid, Placement(self._table.names[row]), devices),)
+
+    def _for_claim(self, claim: ClaimState, chosen: Sequence[ChosenDevice], row: int) -> ChosenDevices:
+        devices = tuple((each.request.name, each.device.id, each.request.admin) for each in chosen)
+        return ChosenDevices(claim.key, claim.uid, self._reach([device for _, device, _ in devices], row), devices)
 
     def _reach(self, devices: Sequence[DeviceId], row: int) -> Placement:
         """Return which nodes reach all devices of a claim."""
@@ -221,6 +281,8 @@ class DeviceClaims:
     def _take(self, choice: ChosenDevices, row: int, sign: int) -> None:
         (self._taken.update if sign > 0 else self._taken.difference_update)(choice.taken)
         rows = slice(None) if self._offers.shared else slice(row, row + 1)
+        for counts in filter(None, self._counts.values()):
+            counts.touched(rows)
         for shape, answers in self._answers.items():
             answers[rows] = UNKNOWN
             if self._offers.shared:
@@ -231,3 +293,7 @@ class DeviceClaims:
     def choices(self, uid: str, row: int) -> tuple[ChosenDevices, ...]:
         """Return what a pod's claims have or get on the node that it got."""
         return self._of.get((uid, row), ())
+
+
+def _shape_of(waiting: Sequence[ClaimState]) -> _Shape:
+    return tuple(each.wanted for each in waiting if each.wanted is not None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -39,6 +39,12 @@ class Selectors:
         self._known: dict[tuple[str, int], bool | SelectorError] = {}
         self._devices: dict[int, tuple[Device, Mapping[str, Any]]] = {}
 
+    def keep(self, devices: Iterable[Device]) -> None:
+        """Forget all but some devices."""
+        kept = set(map(id, devices))
+        self._devices = {key: each for key, each in self._devices.items() if key in kept}
+        self._known = {key: answer for key, answer in self._known.items() if key[1] in self._devices}
+
     def choose(self, expressions: tuple[str, ...], device: Device) -> bool:
         """Whether all expressions are true of a device.
 
@@ -57,12 +63,12 @@ class Selectors:
         return known
 
     def _evaluate(self, expression: str, device: Device) -> bool | SelectorError:
-        program = compiled(expression)
-        if isinstance(program, SelectorError):
-            return program
         if id(device) not in self._devices:
             # The device is kept, so that no other one gets its identity.
             self._devices[id(device)] = (device, _variables(device))
+        program = compiled(expression)
+        if isinstance(program, SelectorError):
+            return program
         try:
             value = program.evaluate(self._devices[id(device)][1])
         except cel.CelError as error:
