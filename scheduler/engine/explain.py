@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from muster.model.amounts import Resources, amount_text
 from muster.model.text import counted
-from scheduler.engine import explain_network, messages
+from scheduler.engine import explain_devices, explain_network, messages
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors
@@ -46,6 +46,9 @@ class Explanations:
         if trouble:
             return Obstacle(Reason.NOT_ENOUGH_RESOURCES, trouble, Stage.NODES)
         look, axes = self._look(job, kind), self._session.axes
+        count = self._count(job, kind)
+        if kind.constraints.devices and (lack := explain_devices.shortage(self._session, kind, count, look.open_)):
+            return _obstacle(lack + self._others(look.refusals))
         count, wanted = self._wanted(job, kind)
         if look.open_.any() and not vectors.fits(wanted, look.free):
             where = "free in the cluster" if look.open_.all() else f"free on {_those(int(look.open_.sum()), count)}"
@@ -58,7 +61,9 @@ class Explanations:
         if apart:
             return _obstacle(apart + self._others(look.refusals))
         each = axes.resources(self._session.vector(kind)).only(kind.request)
-        asks = f"{counted(count, 'pod')} of {each} {'needs' if count == 1 else 'need'} a node"
+        claimed = explain_devices.claimed(self._session, kind) if kind.constraints.devices else ""
+        with_devices = f" with {'a claim' if count == 1 else 'claims'} for {claimed}" if claimed else ""
+        asks = f"{counted(count, 'pod')} of {each}{with_devices} {'needs' if count == 1 else 'need'} a node"
         if look.room >= count:
             return _obstacle(f"{asks}; {self._side_by_side(job, kind)}")
         return _obstacle(f"{asks}; the nodes have room for {look.room or 'none'}{self._others(look.refusals)}")

@@ -19,7 +19,7 @@ from scheduler.model.pod_claims import PodClaim, ResourceClaimKey
 from scheduler.model.snapshot import Task, TaskClass, TaskStatus
 from scheduler.model.vectors import Mask, Rows
 from scheduler.topology.device_allocation import AllocationError, Chosen, ChosenDevice, DeviceState, allocate
-from scheduler.topology.device_counts import UNKNOWN, DeviceCounts, PlainDevices, only_request
+from scheduler.topology.device_counts import UNKNOWN, DeviceCounts, DeviceSupply, PlainDevices, only_request
 from scheduler.topology.device_pools import Pool, pools
 from scheduler.topology.device_selectors import Selectors
 from scheduler.topology.domains import TopologyCounts
@@ -95,7 +95,8 @@ class DeviceClaims:
         self._shapes[first.constraints.signature] = shape
         return replace(task, task_class=first) if first is not kind else task
 
-    def _shape(self, demands: Constraints) -> _Shape:
+    def shape(self, demands: Constraints) -> _Shape:
+        """Return what a pod's claims request that have no devices yet."""
         shape = self._shapes.get(demands.signature)
         return shape if shape is not None else _shape_of(self._waiting(demands))
 
@@ -137,7 +138,7 @@ class DeviceClaims:
 
     def _wrong_everywhere(self, demands: Constraints) -> str:
         """Return what can't be decided of the pod's claims, where no node can meet them and that is a reason."""
-        shape = self._shape(demands)
+        shape = self.shape(demands)
         errors = self._errors.get(shape, {})
         answers = self._answers.get(shape)
         if not errors or answers is None or (answers == 1).any():
@@ -159,12 +160,18 @@ class DeviceClaims:
         shape = self._shapes.get(demands.signature)
         return shape is not None and self._counted(shape) is not None
 
+    def supply(self, demands: Constraints) -> DeviceSupply | None:
+        """Return what nodes have for a pod's claims, where these are for a number of like devices; None for others."""
+        shape = self.shape(demands)
+        counts = self._counted(shape) if shape else None
+        return counts.supply() if counts is not None else None
+
     # ── which nodes ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def lacking(self, demands: Constraints, rows: Rows, ahead: Rows | None = None) -> Mask:
         """Tell which of some nodes can't meet the pod's claims, [rows]; ``ahead``: how many like it there are to be before."""
         nodes = self._table.nodes
-        mask: Mask = self._unmet(self._shape(demands), rows, ahead)
+        mask: Mask = self._unmet(self.shape(demands), rows, ahead)
         for each in self._held(demands) if demands.signature not in self._shapes else ():
             mask |= np.array([not each.reach.reaches(nodes[row]) for row in rows.tolist()], dtype=np.bool_)
         return mask

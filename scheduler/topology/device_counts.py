@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -79,6 +79,14 @@ class PlainDevices:
             return None
 
 
+class DeviceSupply(NamedTuple):
+    """How many devices suit a request, how many of them are free on each node, and for how many pods, [nodes]."""
+
+    suitable: int
+    free: Rows
+    pods: Rows
+
+
 class DeviceCounts:
     """How many claims that make one request each node can meet, and with which devices.
 
@@ -106,6 +114,11 @@ class DeviceCounts:
         """Return the devices that the next claim gets on a node; None where there aren't as many."""
         free = self._free(row)
         return free[: self._each] if len(free) >= self._each else None
+
+    def supply(self) -> DeviceSupply:
+        """Return what there is now."""
+        free = np.fromiter((len(self._free(row)) for row in range(len(self._suitable))), dtype=np.intp)
+        return DeviceSupply(sum(map(len, self._suitable)), free, free // self._each)
 
     def touched(self, rows: slice) -> None:
         """Note that other devices of nodes are free than were."""

@@ -244,3 +244,42 @@ def test_the_order_of_objects_decides_nothing():
     both = [node("a"), node("b"), device_class(), group(2), claim("c1"), claim("c2"), pod("p1", "c1"), pod("p2", "c2")]
     objects = [*both, offered("a", "d1"), offered("b", "d2")]
     assert devices_of(*objects) == devices_of(*reversed(objects))
+
+
+def _with_memory(at_least):
+    return [{"cel": {"expression": f"device.capacity['{GPU}'].memory.compareTo(quantity('{at_least}')) >= 0"}}]
+
+
+def test_the_devices_that_a_gang_lacks_are_named():
+    memory = {"capacity": {"memory": {"value": "40Gi"}}}
+    gang = [pod(f"p{number}", own=True) for number in range(4)]
+    large = [claim(f"p{number}-gpu", pod=f"p{number}", selectors=_with_memory("40Gi")) for number in range(4)]
+    cluster = [node("a"), node("b"), device_class(), group(4), *gang]
+    some = [offered("a", {"name": "d1", **memory}, {"name": "d2", **memory}), offered("b", {"name": "d3", **memory})]
+    words = message(*cluster, *large, *some, allocated("other", "d3", on="b"))
+    assert (
+        "2 of 4 pods lack devices: each claims 1 device of class gpu where "
+        "device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0, of which there are 3, 2 of them free"
+    ) in words
+    assert "(of 2 nodes 1 is without the devices that its claims request)" in words
+    small = [claim(f"p{number}-gpu", pod=f"p{number}", selectors=_with_memory("80Gi")) for number in range(4)]
+    assert "4 of 4 pods lack devices: each claims 1 device of class gpu where" in message(*cluster, *small, *some)
+    assert "and no node has one; look at the DeviceClass" in message(*cluster, *small, *some)
+
+
+def test_the_claims_of_pods_that_wait_for_other_things_are_named_too():
+    gang = [pod(f"p{number}", own=True) for number in range(2)]
+    claims = [claim(f"p{number}-gpu", pod=f"p{number}", count=2) for number in range(2)]
+    cluster = [node("a"), device_class(), group(2), *gang, *claims, offered("a", "d1", "d2", "d3", "d4")]
+    large = cluster[0] | {"status": {"allocatable": {"cpu": "1", "memory": "8Gi", "pods": "10"}}}
+    assert "cpu" in message(large, *cluster[1:])
+    assert "lack devices" not in message(large, *cluster[1:])
+    pair = {"devices": {"requests": [
+        {"name": "a", "exactly": {"deviceClassName": "gpu"}},
+        {"name": "b", "firstAvailable": [{"name": "x", "deviceClassName": "gpu", "count": 4}, {"name": "y", "deviceClassName": "gpu"}]},
+    ], "constraints": [{"matchAttribute": "gpu.example.com/model"}]}}  # fmt: skip
+    searched = [node("a"), device_class(), group(), pod("p", "c"), claim("c") | {"spec": pair}, offered("a", "d1")]
+    assert (
+        "claim for 1 device of class gpu and 4 devices of class gpu or 1 device of class gpu with the same gpu.example.com/model"
+        in message(*searched)
+    )

@@ -1,0 +1,60 @@
+"""The devices that the claims of a job's pods request, in words, and how many of its pods get none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from muster.model.text import counted
+from scheduler.engine.session import Session
+from scheduler.model.devices import ClaimedDevices, DeviceRequest
+from scheduler.model.snapshot import TaskClass
+from scheduler.model.vectors import Mask
+
+_LONGEST: Final = 160
+"""Characters of a claim's expressions that are repeated."""
+
+
+def claimed(session: Session, kind: TaskClass) -> str:
+    """Say what each pod of a class claims, as far as that has no devices yet; empty where nothing is left."""
+    return " and ".join(map(_of_claim, session.devices.shape(kind.constraints)))
+
+
+def shortage(session: Session, kind: TaskClass, count: int, open_: Mask) -> str:
+    """Say what devices are lacking where ``count`` pods of a class are to have some; empty where that isn't known, or enough are free.
+
+    ``open_``: the nodes that take such a pod, [nodes].
+    """
+    supply = session.devices.supply(kind.constraints)
+    if supply is None:
+        return ""
+    fits = int(supply.pods[open_].sum())
+    if fits >= count:
+        return ""
+    lack = f"{count - fits} of {counted(count, 'pod')} {'lacks' if count == 1 else 'lack'} devices: each claims {claimed(session, kind)}"
+    if not supply.suitable:
+        return (
+            f"{lack}, and no node has one; look at the DeviceClass, the selectors of the claim and the ResourceSlices"
+        )
+    return (
+        f"{lack}, of which there are {supply.suitable}, {int(supply.free.sum())} of them free, and the nodes that take such pods have no more for"
+        f" {'it' if count == 1 else 'them'}; wait until claims are deleted, or add devices"
+    )
+
+
+def _of_claim(claim: ClaimedDevices) -> str:
+    requests = " and ".join(_of_line(each) for each in claim.requests)
+    same = ", ".join(dict.fromkeys(each.attribute for each in claim.constraints))
+    return f"{requests} with the same {same}" if same else requests
+
+
+def _of_line(alternatives: Sequence[DeviceRequest]) -> str:
+    return " or ".join(map(_of_request, alternatives))
+
+
+def _of_request(request: DeviceRequest) -> str:
+    stated = " && ".join(" ".join(each.split()) for each in request.selectors)
+    shown = stated if len(stated) <= _LONGEST else f"{stated[: _LONGEST - 1]}…"
+    amount = "all devices" if request.count is None else counted(request.count, "device")
+    access = " for admin access" if request.admin else ""
+    return f"{amount} of class {request.device_class}{access}" + (f" where {shown}" if shown else "")
