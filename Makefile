@@ -5,7 +5,7 @@ BIN := .venv/bin
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all test-interpreters soak siege bench lint format controlplane manifests image kind node test-node clean
+.PHONY: help demo test test-fast test-all test-versions test-interpreters soak siege bench lint format controlplane manifests image kind node test-node clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -52,6 +52,15 @@ test-fast: .venv/.installed  ## The tests that start no process: pure code, and 
 
 test-all:  ## All that CI runs: also the sandbox's own proof, installations, and a little of `make soak`
 	@WORKERS=$(WORKERS) .ci/run
+
+# What a user meets first, on the oldest version of Kubernetes that is promised and on the one before the newest.
+OLDER := v1.36.3 v1.30.14
+STORIES := tests/story/test_story.py tests/story/test_admission.py tests/scheduler/test_story.py tests/webhooks/test_on_apiserver.py
+test-versions: .venv/.installed  ## The story, admission and gangs on older versions of Kubernetes, in three minutes once they are built
+	@$(PYTHON) tests/controlplane/binaries.py versions
+	@for version in $(OLDER); do \
+	  echo "Kubernetes $$version" && MUSTER_KUBERNETES=$$version $(BIN)/python tests/support/verdict.py -n 2 --dist loadgroup -k kubernetes $(STORIES) || exit 1; \
+	done
 
 # How deep a decoder may go differs between versions: from 3.12 on the limit in C is another than sys.getrecursionlimit.
 PYTHONS ?= $(wildcard $(HOME)/.pyenv/versions/3.1[1-4].*/bin/python)

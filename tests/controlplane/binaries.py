@@ -4,6 +4,9 @@ Looks in $KUBEBUILDER_ASSETS, then in the cache, and builds what is missing ther
 will take; a second run does nothing. Standard library only: it runs before anything is installed. With the argument
 `node`, what a node runs is built, too: kubelet, kube-proxy and kube-scheduler of the same version.
 
+$MUSTER_KUBERNETES names another version of Kubernetes than the newest: one of `VERSIONS`. With the argument `versions`,
+all of them are built.
+
 Exit status: 0 all there; 3 Go is missing; 1 a build failed.
 """
 
@@ -17,10 +20,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-VERSION = "v1.36.3"
+VERSIONS = {"v1.37.2": "kubernetes", "v1.36.3": "kubernetes-1.36", "v1.30.14": "kubernetes-1.30"}
+"""The Go module of ours that pins each version of Kubernetes; the first is what tests run on if nothing is said."""
+
+VERSION = os.environ.get("MUSTER_KUBERNETES") or next(iter(VERSIONS))
+if VERSION not in VERSIONS:
+    sys.exit(f"MUSTER_KUBERNETES={VERSION}: not one of {', '.join(VERSIONS)}")
 HERE = Path(__file__).parent
 _STAMP = "k8s.io/component-base/version"
-_KUBERNETES_FLAGS = f"-s -w -X {_STAMP}.gitVersion={VERSION} -X {_STAMP}.gitMajor=1 -X {_STAMP}.gitMinor=36"
+_MAJOR, _MINOR = VERSION.removeprefix("v").split(".")[:2]
+_KUBERNETES = VERSIONS[VERSION]
+_KUBERNETES_FLAGS = (
+    f"-s -w -X {_STAMP}.gitVersion={VERSION} -X {_STAMP}.gitMajor={_MAJOR} -X {_STAMP}.gitMinor={_MINOR}"
+)
 
 
 @dataclass(frozen=True)
@@ -33,23 +45,28 @@ class Binary:
     flags: str = "-s -w"
     minutes: float = 1
 
+    @property
+    def folder(self) -> Path:
+        """Where it is kept: what isn't of Kubernetes serves all its versions."""
+        return cache() if self.module == _KUBERNETES else cache().parent / "tools"
+
 
 BINARIES = (
     Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3", minutes=0.5),
-    Binary("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", _KUBERNETES_FLAGS, 6),
-    Binary("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", _KUBERNETES_FLAGS),
-    Binary("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", _KUBERNETES_FLAGS, 0.5),
+    Binary("kube-apiserver", _KUBERNETES, "k8s.io/kubernetes/cmd/kube-apiserver", _KUBERNETES_FLAGS, 6),
+    Binary("kube-controller-manager", _KUBERNETES, "k8s.io/kubernetes/cmd/kube-controller-manager", _KUBERNETES_FLAGS),
+    Binary("kubectl", _KUBERNETES, "k8s.io/kubernetes/cmd/kubectl", _KUBERNETES_FLAGS, 0.5),
     Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm", "-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.1", 2.5),
     Binary("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", minutes=1.5),
 )
 OF_A_NODE = tuple(
-    Binary(name, "kubernetes", f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_FLAGS, minutes)
+    Binary(name, _KUBERNETES, f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_FLAGS, minutes)
     for name, minutes in (("kubelet", 2), ("kube-proxy", 1), ("kube-scheduler", 1))
 )
 
 
 def cache() -> Path:
-    """Return the directory that built binaries are kept in."""
+    """Return the directory that binaries of this version of Kubernetes are kept in."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "muster" / "controlplane" / VERSION
 
@@ -57,14 +74,16 @@ def cache() -> Path:
 def find(name: str) -> Path | None:
     """Return the path of a binary, or None where it has yet to be built."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    for folder in ([Path(assets)] if assets else []) + [cache()]:
+    folders = [each.folder for each in (*BINARIES, *OF_A_NODE) if each.name == name]
+    for folder in ([Path(assets)] if assets else []) + folders:
         if os.access(folder / name, os.X_OK):
             return folder / name
     return None
 
 
 def _build(binary: Binary) -> bool:
-    target = cache() / binary.name
+    target = binary.folder / binary.name
+    target.parent.mkdir(parents=True, exist_ok=True)
     # Built beside its place and moved there whole: an interrupted build must not look like a finished one.
     unfinished = target.with_suffix(".unfinished")
     command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", binary.flags]
@@ -78,6 +97,13 @@ def _build(binary: Binary) -> bool:
 
 def main(*parts: str) -> int:
     """Build what is missing."""
+    if "versions" in parts:
+        rest = [each for each in parts if each != "versions"]
+        command = [sys.executable, __file__, *rest]
+        return max(
+            subprocess.run(command, env=os.environ | {"MUSTER_KUBERNETES": each}, check=False).returncode
+            for each in VERSIONS
+        )
     wanted = BINARIES + (OF_A_NODE if "node" in parts else ())
     missing = [binary for binary in wanted if find(binary.name) is None]
     if not missing:
@@ -89,8 +115,9 @@ def main(*parts: str) -> int:
         return 3
     minutes = sum(binary.minutes for binary in missing)
     names = ", ".join(binary.name for binary in missing)
-    print(f"control plane {VERSION}: building {names} into {cache()}; about {minutes:.0f} minutes on two cores, once")
-    cache().mkdir(parents=True, exist_ok=True)
+    print(
+        f"control plane {VERSION}: building {names} into {cache().parent}; about {minutes:.0f} minutes on two cores, once"
+    )
     for number, binary in enumerate(missing, 1):
         begun = time.monotonic()
         print(f"  [{number}/{len(missing)}] {binary.name} …", flush=True)

@@ -40,7 +40,8 @@ _GO_DIFF = re.compile(r"(pod updates may not change fields other than [^\n]*)\n.
 _PLANE = re.compile(r"(https://127\.0\.0\.1:\d+)/(?:sandbox|kubernetes)\b")
 _VERSION_IN_TEXT = re.compile(r"(resource ?[vV]ersion: |current: |in record \()\d+( \(\d+\))?")
 _YAML = re.compile(
-    r"(the object provided is unrecognized \(must be of type \w+\): yaml|error decoding YAML): .*", re.DOTALL
+    r"(the object provided is unrecognized \(must be of type \w+\): yaml|error decoding YAML|error encoding patch): .*",
+    re.DOTALL,
 )
 _MISTYPED = re.compile(r"(expected (?:map|list|string|numeric \(int or float\)|boolean), got )[^\n]*")
 _JSON = re.compile(

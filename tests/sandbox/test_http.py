@@ -110,7 +110,7 @@ async def test_health_and_version_are_told_to_anybody(running):
     for path in ("/healthz", "/livez", "/readyz", "/readyz/ping"):
         async with running.send("GET", path, token="") as response:
             assert (response.status, await response.text()) == (200, "ok")
-    assert (await running.json("GET", "/version", token=""))[1]["gitVersion"] == "v1.36.3+muster-sandbox"
+    assert (await running.json("GET", "/version", token=""))[1]["gitVersion"] == "v1.37.2+muster-sandbox"
 
 
 async def test_a_user_is_who_the_token_says_or_whom_it_speaks_for(running):

@@ -57,8 +57,20 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def json_or_yaml(body: bytes) -> Any:
-    """Decode JSON, or YAML where it isn't JSON.
+def applied(body: bytes) -> Any:
+    """Decode the configuration of a server-side apply.
+
+    Raises:
+        StatusError: 400 when it is neither JSON nor YAML.
+    """
+    looks_like_json = body.lstrip().startswith(b"{")
+    return json_or_yaml(
+        body, "error decoding patch: error converting YAML to JSON" if looks_like_json else "error encoding patch"
+    )
+
+
+def json_or_yaml(body: bytes, failure: str = "error decoding YAML") -> Any:
+    """Decode JSON, or YAML where it isn't JSON; ``failure`` begins what is said of anything else.
 
     Raises:
         StatusError: 400 when it is neither.
@@ -70,7 +82,7 @@ def json_or_yaml(body: bytes) -> Any:
     try:
         return _with_text_keys(yaml.load(body, _Loader))  # noqa: S506 - a SafeLoader of our own
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise bad_request(f"error decoding YAML: {_line(error)}") from error
+        raise bad_request(f"{failure}: {_line(error)}") from error
 
 
 def _with_text_keys(value: Any) -> Any:

@@ -34,7 +34,7 @@ def decode(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding patch: {error}") from error
+        raise bad_request("invalid JSON patch") from error
 
 
 class _Replace(jsonpatch.ReplaceOperation):

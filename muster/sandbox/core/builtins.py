@@ -1,4 +1,4 @@
-"""The built-in resources, as kube-apiserver 1.36 declares those that the sandbox serves."""
+"""The built-in resources, as kube-apiserver 1.37 declares those that the sandbox serves."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from muster.sandbox.codec.decoding import json_name
 from muster.sandbox.codec.fields import ATOMIC, Shape, shape_of
 from muster.sandbox.core.identities import timestamp
 from muster.sandbox.core.request_info import RequestInfo, check_name
@@ -103,7 +104,8 @@ def _wanted(info: RequestInfo, body: Any) -> Json:
     if not info.options.get("fieldManager"):
         raise bad_options("PatchOptions", [required("fieldManager", "is required for apply patch")])
     if not isinstance(body, dict):
-        raise bad_request("error decoding YAML: the configuration has to be an object")
+        what = f"json: cannot unmarshal {json_name(body)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"error decoding patch: error unmarshaling JSON: while decoding JSON: {what}")
     api_version, kind = body.get("apiVersion") or "", body.get("kind") or ""
     if (api_version, kind) != (info.resource.api_version, info.resource.kind):
         group, _, version = str(api_version).rpartition("/")

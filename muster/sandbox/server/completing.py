@@ -100,8 +100,7 @@ class Completer:
         carry(obj["metadata"], before, "generation")
         if strategy.counts_generations and not attributes.subresource and _spec_changed(obj, old):
             obj["metadata"]["generation"] = before.get("generation", 0) + 1
-        # The real server checks metadata twice, for all kinds and for each, and says so twice.
-        causes = validate_metadata_update(obj["metadata"], before) * 2
+        causes = validate_metadata_update(obj["metadata"], before, custom=resource.custom)
         _refuse(resource, before, causes + self._update_causes(attributes, strategy, obj, old))
         return obj
 

@@ -34,8 +34,8 @@ Json = dict[str, Any]
 
 VERSION: Final[Json] = {
     "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.3+muster-sandbox",
+    "minor": "37",
+    "gitVersion": "v1.37.2+muster-sandbox",
     "gitCommit": "",
     "gitTreeState": "",
     "buildDate": "1970-01-01T00:00:00Z",

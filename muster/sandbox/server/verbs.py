@@ -164,7 +164,7 @@ async def _patch(writes: Writes, info: RequestInfo, request: Request) -> Respons
     decoding.check_size(request.body)
     if content_type == transport.APPLY_PATCH:
         force = lists.flag(request.query, "force")
-        applied, created = await apply(writes, info, decoding.json_or_yaml(request.body), force=force)
+        applied, created = await apply(writes, info, decoding.applied(request.body), force=force)
         return _one(writes, info, request, applied, 201 if created else 200)
     if request.query.get("force"):
         causes = [not_allowed("force", "may not be specified for non-apply patch")]

@@ -12,12 +12,7 @@ Json = dict[str, Any]
 
 
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
-_OWNER_FIELDS: Final = (
-    ("apiVersion", "version must not be empty"),
-    ("kind", "must not be empty"),
-    ("name", "must not be empty"),
-    ("uid", "must not be empty"),
-)
+_OWNER_FIELDS: Final = ("apiVersion", "kind", "name", "uid")
 
 
 class Strategy:
@@ -109,11 +104,10 @@ def validate_metadata(metadata: Mapping[str, Any], strategy: Strategy, *, namesp
         causes += [wrong("metadata.namespace", namespace, text) for text in syntax.label(namespace)]
     elif namespace:
         causes.append(not_allowed("metadata.namespace", "not allowed on this type"))
-    return causes + validate_changeable(metadata)
+    return causes + _changeable_causes(metadata) + _finalizer_causes(metadata)
 
 
-def validate_changeable(metadata: Mapping[str, Any]) -> list[Cause]:
-    """Return what is wrong with the parts of metadata that a client may change."""
+def _changeable_causes(metadata: Mapping[str, Any]) -> list[Cause]:
     causes: list[Cause] = []
     if labels := metadata.get("labels"):
         causes += syntax.check_labels(labels, "metadata.labels")
@@ -121,12 +115,15 @@ def validate_changeable(metadata: Mapping[str, Any]) -> list[Cause]:
         causes += syntax.check_annotations(annotations, "metadata.annotations")
     if owners := metadata.get("ownerReferences"):
         causes += _owner_causes(owners)
-    if finalizers := metadata.get("finalizers"):
-        for each in finalizers:
-            causes += syntax.finalizer(each, "metadata.finalizers")
-        if {"orphan", "foregroundDeletion"} <= set(finalizers):
-            text = "finalizer orphan and foregroundDeletion cannot be both set"
-            causes.append(wrong("metadata.finalizers", finalizers, text))
+    return causes
+
+
+def _finalizer_causes(metadata: Mapping[str, Any]) -> list[Cause]:
+    finalizers = metadata.get("finalizers") or []
+    causes = [cause for each in finalizers for cause in syntax.finalizer(each, "metadata.finalizers")]
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        text = "finalizer orphan and foregroundDeletion cannot be both set"
+        causes.append(wrong("metadata.finalizers", finalizers, text))
     return causes
 
 
@@ -144,13 +141,14 @@ def _owner_causes(owners: list[Json]) -> list[Cause]:
     causes: list[Cause] = []
     controller = ""
     path = "metadata.ownerReferences"
-    for owner in owners:
-        for key, text in _OWNER_FIELDS:
-            if not owner.get(key):
-                causes.append(wrong(f"{path}.{key}", "", text))
-        group, _, version = str(owner.get("apiVersion", "")).rpartition("/")
+    for number, owner in enumerate(owners):
+        here, api_version = f"{path}[{number}]", str(owner.get("apiVersion", ""))
+        causes += [required(f"{here}.{key}", "must not be empty") for key in _OWNER_FIELDS if not owner.get(key)]
+        group, _, version = api_version.rpartition("/")
+        if api_version and ("/" in group or not version):
+            causes.append(wrong(f"{here}.apiVersion", api_version, "must be <group>/<version> or <version>"))
         if owner.get("kind") == "Event" and (group, version) == ("", "v1"):
-            causes.append(wrong(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
+            causes.append(wrong(here, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             who = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
@@ -160,8 +158,11 @@ def _owner_causes(owners: list[Json]) -> list[Cause]:
     return causes
 
 
-def validate_metadata_update(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> list[Cause]:
-    """Return what is wrong with a change of metadata; what may not change is carried over or refused before."""
+def validate_metadata_update(metadata: Mapping[str, Any], old: Mapping[str, Any], *, custom: bool) -> list[Cause]:
+    """Return what is wrong with a change of metadata; what may not change is carried over or refused before.
+
+    Of a custom resource's object the real server says the same several times.
+    """
     causes: list[Cause] = []
     if metadata.get("uid") != old.get("uid"):
         causes.append(wrong("metadata.uid", metadata.get("uid"), "field is immutable"))
@@ -171,4 +172,5 @@ def validate_metadata_update(metadata: Mapping[str, Any], old: Mapping[str, Any]
             shown_added = "[]string{" + ", ".join(shown(each) for each in added) + "}"
             text = f"no new finalizers can be added if the object is being deleted, found new finalizers {shown_added}"
             causes.append(not_allowed("metadata.finalizers", text))
-    return causes + validate_changeable(metadata)
+    causes += _changeable_causes(metadata)
+    return (causes * 2 + _changeable_causes(metadata) if custom else causes) + _finalizer_causes(metadata)

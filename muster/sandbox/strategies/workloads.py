@@ -117,7 +117,7 @@ class StatefulSetStrategy(ReplicaSetStrategy):
     """apps/v1 StatefulSet."""
 
     initial_status: ClassVar[Json] = {"replicas": 0, "availableReplicas": 0}
-    _changeable = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit", "minReadySeconds")
+    _unchangeable = ("selector", "volumeClaimTemplates", "serviceName", "podManagementPolicy")
 
     def default(self, obj: Json) -> None:
         """Set the defaults."""
@@ -128,6 +128,7 @@ class StatefulSetStrategy(ReplicaSetStrategy):
         strategy = spec.setdefault("updateStrategy", {})
         if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
             strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+            strategy["rollingUpdate"].setdefault("maxUnavailable", 1)
         spec.setdefault("revisionHistoryLimit", 10)
         retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
         retention.setdefault("whenDeleted", "Retain")
@@ -153,16 +154,10 @@ class StatefulSetStrategy(ReplicaSetStrategy):
         return causes
 
     def validate_update(self, obj: Json, old: Json) -> list[Cause]:
-        """Let only the listed fields change."""
-        changeable = {*self._changeable, "persistentVolumeClaimRetentionPolicy"}
-        kept = [{k: v for k, v in each["spec"].items() if k not in changeable} for each in (obj, old)]
-        if kept[0] == kept[1]:
-            return self.validate(obj)
-        text = (
-            "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
-            "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
-        )
-        return [*self.validate(obj), Cause("FieldValueForbidden", "spec", f"Forbidden: {text}")]
+        """Keep the listed fields."""
+        specs = obj["spec"], old["spec"]
+        changed = [name for name in self._unchangeable if specs[0].get(name) != specs[1].get(name)]
+        return [*self.validate(obj), *(wrong(f"spec.{name}", specs[0].get(name), IMMUTABLE) for name in changed)]
 
 
 def _with_claims(spec: Json) -> Json:
@@ -177,7 +172,11 @@ def _with_claims(spec: Json) -> Json:
 def _ordered_update_causes(strategy: Json) -> list[Cause]:
     rolling = strategy.get("rollingUpdate")
     if strategy["type"] == "RollingUpdate":
-        return not_negative(rolling or {}, "spec.updateStrategy.rollingUpdate", "partition")
+        path = "spec.updateStrategy.rollingUpdate"
+        causes = not_negative(rolling or {}, path, "partition")
+        if rolling and rolling.get("maxUnavailable") in _NONE:
+            causes.append(wrong(f"{path}.maxUnavailable", rolling["maxUnavailable"], "cannot be 0"))
+        return causes
     if strategy["type"] != "OnDelete":
         shown = {"Type": strategy["type"], "RollingUpdate": rolling}
         return [wrong("spec.updateStrategy", shown, "must be 'RollingUpdate' or 'OnDelete'")]

@@ -403,7 +403,7 @@ async def test_the_typed_client_works_over_the_transport(api, pod):
 
 
 async def test_the_version_names_the_sandbox(api):
-    assert (await api.get("/version"))["gitVersion"] == "v1.36.3+muster-sandbox"
+    assert (await api.get("/version"))["gitVersion"] == "v1.37.2+muster-sandbox"
     response = await InProcessTransport(api.server).request(Request("GET", "/readyz"), within=1)
     assert (response.status, response.body) == (200, b"ok")
 

@@ -195,7 +195,7 @@ def test_explain_tells_of_custom_and_built_in_fields(carts: Kubectl) -> None:
 
 
 def test_versions_of_client_and_server_are_told(kubectl: Kubectl) -> None:
-    assert "Server Version: v1.36" in kubectl.run("version").out  # stderr warns of an older client
+    assert "Server Version: v1.37" in kubectl.run("version").out  # stderr warns of an older client
 
 
 def test_who_am_i_and_may_i(kubectl: Kubectl) -> None:

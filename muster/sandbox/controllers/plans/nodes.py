@@ -57,7 +57,7 @@ def status(name: str, capacity: Mapping[str, str], address: str, now: datetime) 
             "containerRuntimeVersion": "sandbox://1",
             "kernelVersion": "simulated",
             "kubeProxyVersion": "",
-            "kubeletVersion": "v1.36.3+sandbox",
+            "kubeletVersion": "v1.37.2+sandbox",
             "machineID": "",
             "operatingSystem": "linux",
             "osImage": "simulated",
