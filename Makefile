@@ -55,7 +55,7 @@ test-all:  ## All that CI runs: also the sandbox's own proof, installations, and
 
 # What a user meets first, on the oldest version of Kubernetes that is promised and on the one before the newest.
 OLDER := v1.36.3 v1.30.14
-STORIES := tests/story/test_story.py tests/story/test_admission.py tests/scheduler/test_story.py tests/webhooks/test_on_apiserver.py
+STORIES := tests/story/test_story.py tests/scheduler/test_story.py tests/webhooks/test_on_apiserver.py
 test-versions: .venv/.installed  ## The story, admission and gangs on older versions of Kubernetes, in three minutes once they are built
 	@$(PYTHON) tests/controlplane/binaries.py versions
 	@for version in $(OLDER); do \
