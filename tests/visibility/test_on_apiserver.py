@@ -197,6 +197,9 @@ async def test_the_commands_of_a_tenant_work_and_say_where_an_answer_is_a_part_o
     # Where lines are broken depends on the namespace's name.
     assert "would not start on the cluster as it is: the cluster, short by 1000 cpu" in " ".join(out.split())
     assert PARTIAL in note
+    out, _ = await said("top", "--once", "-n", mine)
+    assert f"{mine}/train"[:20] in out
+    assert f"note: of namespace {mine} alone" in out
     for words in (("podgroup", "list"), ("podgroup", "view", "train"), ("quota", "view")):
         out, _ = await said(*words, "-n", mine)
         assert mine in out or "train" in out

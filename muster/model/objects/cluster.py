@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import field
 
 from muster.model.objects.metadata import ApiStruct, Json, Object
@@ -55,6 +57,7 @@ class Event(Object, frozen=True, kw_only=True):
     message: str = ""
     involved_object: dict[str, Json] | None = None
     count: int | None = None
+    last_timestamp: datetime | None = None
 
 
 class WebhookConfiguration(Object, frozen=True, kw_only=True):
