@@ -1,11 +1,16 @@
 """How long the visibility API takes for an answer: asked in its own process, of a cluster that changes while it is asked.
 
 Run: python benchmarks/visibility.py [--nodes 1000] [--pods 10000] [--asked 200] [--tenants 50]
+     python benchmarks/visibility.py --beside-leader [--nodes 1000] [--pods 10000] [--tenants 50]
 
 The cluster is that of benchmarks/ask.py, served over HTTP by a process of its own. One of its objects changes five times a second,
 so that a state is never kept for longer than it may be. Printed: what the machine makes at this time of work that takes an idle one 10 ms, before
 and after; milliseconds for each question alone, with processor milliseconds of the process meanwhile; then with tenants who ask `why` all the time, each
 after the other, how long each waits.
+
+With ``--beside-leader`` a scheduler leads in that cluster, with one processor for it and the API server, and another for who answers tenants and the
+tenants, so that what is seen is not the machine's lack of processors. In turns of half a minute nobody asks, and tenants ask `why` all the time; printed
+are the leader's cycles and how far apart it renews its Lease.
 """
 
 from __future__ import annotations
@@ -14,17 +19,23 @@ import argparse
 import asyncio
 import contextlib
 import gc
+import itertools
 import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import ask
 import yaml
 
-from muster.cli.installation import crds
+from muster.cli.installation import crds, namespaces
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -40,6 +51,21 @@ from scheduler.configuration import builtin
 
 WHO: Final = Caller("tenant")
 WORK: Final = 120_000
+TURN: Final = 30.0
+"""Seconds."""
+TURNS: Final = 4
+LEADER: Final = """
+import sys, prometheus_client
+from muster.cli.main import main
+observe = prometheus_client.Histogram.observe
+with open(sys.argv.pop(1), "a", buffering=1) as cycles:
+    def told(self, amount, exemplar=None):
+        if self._name == "muster_scheduler_cycle_seconds":
+            print(amount, file=cycles)
+        observe(self, amount, exemplar)
+    prometheus_client.Histogram.observe = told
+    main()
+"""
 TEAM: Final = f"{ROOT}/namespaces/team-0"
 JOB: Final = json.dumps({"spec": {"objects": [yaml.safe_load(ask.JOB)]}}).encode()
 QUESTIONS: Final = {
@@ -76,6 +102,88 @@ async def main(nodes: int, pods: int, asked: int, tenants: int) -> None:
                 changing.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await changing
+
+
+async def beside_leader(nodes: int, pods: int, tenants: int) -> None:
+    """Print the leader's cycles and renewals while nobody asks, and while tenants do."""
+    prepare()
+    mine, others = sorted(os.sched_getaffinity(0))[:2]
+    os.sched_setaffinity(0, {others})
+    renewals: list[float] = []
+    found: dict[bool, list[tuple[list[float], list[float]]]] = {False: [], True: []}
+    with tempfile.TemporaryDirectory() as folder, ask.sandbox(Path(folder), nodes, pods) as file:
+        async with HttpTransport(await auth.load(str(file))) as transport:
+            client = Client(transport)
+            await namespaces.ensure(client, names.SYSTEM_NAMESPACE)
+            options = VisibilityOptions(
+                Path(), builtin.policy(), (names.SCHEDULER_NAME,), crds.manifests(legacy_apis=False)
+            )
+            with leader(file, Path(folder) / "cycles") as cycles:
+                os.sched_setaffinity(0, {mine})
+                async with answering(client, SystemClock(), options) as api, asyncio.TaskGroup() as around:
+                    await ready(api)
+                    following = [around.create_task(each) for each in (cordon(client), renewed(client, renewals))]
+                    await asyncio.sleep(TURN)
+                    for _ in range(TURNS):
+                        for asking in (False, True):
+                            begun, seen = len(cycles.read_text().split()), len(renewals)
+                            asked = around.create_task(all_the_time(api, tenants)) if asking else None
+                            await asyncio.sleep(TURN)
+                            if asked is not None:
+                                asked.cancel()
+                            gaps = [after - before for before, after in itertools.pairwise(renewals[seen:])]
+                            found[asking].append(([float(each) for each in cycles.read_text().split()[begun:]], gaps))
+                    for each in following:
+                        each.cancel()
+    for asking, turns in found.items():
+        for name, some in zip(("cycles", "Lease renewals"), zip(*turns, strict=True), strict=True):
+            values = [value for part in some for value in part]
+            p99 = statistics.quantiles(values, n=100)[98]
+            print(
+                f"{name}, {f'{tenants} tenants ask' if asking else 'nobody asks'}: p50 {1000 * statistics.median(values):.1f} ms,"
+                f" p99 {1000 * p99:.1f} ms, longest {1000 * max(values):.1f} ms ({len(values)})"
+            )
+
+
+@contextlib.contextmanager
+def leader(kubeconfig: Path, cycles: Path) -> Iterator[Path]:
+    """Run a scheduler that writes the seconds of each cycle to a file."""
+    cycles.touch()
+    words = ("scheduler", "--kubeconfig", str(kubeconfig), "--probe-port", "0")
+    with subprocess.Popen([sys.executable, "-c", LEADER, str(cycles), *words], stderr=subprocess.DEVNULL) as process:
+        try:
+            yield cycles
+        finally:
+            process.terminate()
+
+
+async def renewed(client: Client, renewals: list[float]) -> None:
+    """Note when the Lease is renewed, in seconds, as the leader writes it."""
+    while True:
+        lease = await client.find(kinds.LEASES, names.SCHEDULER_LEASE, names.SYSTEM_NAMESPACE)
+        if lease is not None and lease.spec.renew_time:
+            at = datetime.fromisoformat(lease.spec.renew_time).timestamp()
+            if not renewals or at != renewals[-1]:
+                renewals.append(at)
+        await asyncio.sleep(0.2)
+
+
+async def cordon(client: Client) -> None:
+    """Have the leader decide again, five times a second."""
+    for turn in itertools.count():
+        await client.patch(kinds.NODES, "node-00000", {"spec": {"unschedulable": turn % 2 == 0}})
+        await asyncio.sleep(0.2)
+
+
+async def all_the_time(api: VisibilityApi, tenants: int) -> None:
+    async def one(number: int) -> None:
+        team = number % ask.NAMESPACES
+        question = Request("GET", f"{ROOT}/namespaces/team-{team}/podgroups/gang-{team}/why")
+        while True:
+            await answered(api, question, Caller(f"tenant-{number}"))
+            await asyncio.sleep(0.05)
+
+    await asyncio.gather(*map(one, range(tenants)))
 
 
 async def change(client: Client) -> None:
@@ -139,5 +247,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for option, default in (("nodes", 1000), ("pods", 10_000), ("asked", 200), ("tenants", 50)):
         parser.add_argument(f"--{option}", type=int, default=default)
+    parser.add_argument("--beside-leader", action="store_true")
     given = parser.parse_args()
-    asyncio.run(main(given.nodes, given.pods, given.asked, given.tenants))
+    if given.beside_leader:
+        asyncio.run(beside_leader(given.nodes, given.pods, given.tenants))
+    else:
+        asyncio.run(main(given.nodes, given.pods, given.asked, given.tenants))
