@@ -1,4 +1,4 @@
-"""The chart with the visibility API: what it adds, and that it is off until somebody turns it on."""
+"""The chart with the visibility API: what it adds, and that a value turns it off."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def container(manifests: list[Any], component: str) -> Any:
     return found
 
 
-def test_it_is_off_until_somebody_turns_it_on(render):
-    made = render({})
+def test_it_is_on_until_somebody_turns_it_off(render):
+    assert "--visibility" in container(render({}), "certs")["args"]
+    made = render({"visibility": {"enabled": False}})
     assert not [each for each in made if "visibility" in each["metadata"]["name"]]
     assert "--visibility" not in container(made, "certs")["args"]
 

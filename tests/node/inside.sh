@@ -57,7 +57,11 @@ part kube-apiserver $B/kube-apiserver --etcd-servers=http://127.0.0.1:2379 --sec
   --advertise-address=10.77.0.1 --cert-dir=$R/apiserver --service-account-key-file=$R/sa.key \
   --service-account-signing-key-file=$R/sa.key --service-account-issuer=https://kubernetes.default.svc \
   --service-cluster-ip-range=10.96.0.0/24 --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
-  --token-auth-file=$R/tokens.csv --allow-privileged=true --kubelet-preferred-address-types=InternalIP
+  --token-auth-file=$R/tokens.csv --allow-privileged=true --kubelet-preferred-address-types=InternalIP \
+  --requestheader-client-ca-file=$R/requestheader-ca.crt --requestheader-allowed-names=front-proxy-client \
+  --requestheader-username-headers=X-Remote-User --requestheader-group-headers=X-Remote-Group \
+  --requestheader-extra-headers-prefix=X-Remote-Extra- \
+  --proxy-client-cert-file=$R/front-proxy-client.crt --proxy-client-key-file=$R/front-proxy-client.key
 part forward python3 $HERE/forward.py $LISTENING 10.77.0.1 6443
 
 for i in $(seq $NODES); do

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import binaries
+import frontproxy
 import images
 import machine
 import yaml
@@ -191,6 +192,12 @@ class Nodes:
             serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         )
         (self.folder / "sa.key").write_bytes(pem)
+        # By these an aggregated API knows that the API server calls.
+        authority = frontproxy.Authority("requestheader-ca")
+        certificate, private = authority.client("front-proxy-client")
+        (self.folder / "requestheader-ca.crt").write_bytes(authority.certificate)
+        (self.folder / "front-proxy-client.crt").write_bytes(certificate)
+        (self.folder / "front-proxy-client.key").write_bytes(private)
         self._write_kubeconfig("kubeconfig", "admin", f"https://localhost:{port}")
         self._write_kubeconfig("inside.kubeconfig", "admin")
         self._write_kubeconfig("proxy.kubeconfig", "proxy")

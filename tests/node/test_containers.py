@@ -9,7 +9,7 @@ import pytest
 pytestmark = pytest.mark.processes
 
 SPACE = "muster-system"
-PROGRAMS = ("webhook", "scheduler", "certs")
+PROGRAMS = ("webhook", "scheduler", "certs", "visibility")
 _STATUS = """
 import json, pathlib
 lines = pathlib.Path("/proc/1/status").read_text().splitlines()
@@ -63,7 +63,7 @@ def test_what_the_image_adds_to_its_base_is_bounded_and_has_no_package_that_no_p
 def test_every_pod_became_ready_without_being_restarted(nodes):
     found = pods(nodes)
     statuses = [each["status"]["containerStatuses"][0] for each in found]
-    assert [(each["ready"], each["restartCount"]) for each in statuses] == [(True, 0)] * 6
+    assert [(each["ready"], each["restartCount"]) for each in statuses] == [(True, 0)] * 8
     assert {each["spec"]["nodeName"] for each in found} == set(nodes.names)
 
 

@@ -52,7 +52,7 @@ def pods(nodes, component: str) -> list[dict]:
 
 def settled(nodes) -> None:
     """Wait until all that the chart wants runs, and nothing else does."""
-    for program in ("webhook", "scheduler", "certs"):
+    for program in ("webhook", "scheduler", "certs", "visibility"):
         nodes.kubectl("rollout", "status", f"deployment/muster-{program}", "--namespace", SPACE, "--timeout=300s")
 
 

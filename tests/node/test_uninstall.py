@@ -16,12 +16,14 @@ _KEPT = {
     "Secret muster-system/muster-webhook-tls",
 }
 _OF_CRDS = ("CustomResourceDefinition /", "APIService /", "PodGroup ", "Queue ", "QuotaLedger ")
+_VISIBILITY = "APIService /v1alpha1.visibility.muster.sh"
 _OF_NODES = ("Lease kube-node-lease/", "CSINode /")
 
 
 def left(nodes) -> set[str]:
     """Return what is there since the installation, but for CRDs with their objects, which docs/install.md says stay."""
-    return {each for each in nodes.everything() - nodes.untouched if not each.startswith((*_OF_CRDS, *_OF_NODES))}
+    found = nodes.everything() - nodes.untouched
+    return {each for each in found if each == _VISIBILITY or not each.startswith((*_OF_CRDS, *_OF_NODES))}
 
 
 def uninstall(nodes) -> None:
