@@ -1,0 +1,147 @@
+"""Gangs whose pods claim devices, as their users apply them with kubectl, under the shipped configuration."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from running import Up, kubectl
+
+PATIENCE = 90.0
+API = "resource.k8s.io/v1"
+
+
+def driver(namespace: str) -> str:
+    return f"{namespace}.example.com"
+
+
+def published(namespace: str, node: str, devices: int) -> list[dict[str, Any]]:
+    """A node, and what a driver would publish of it."""
+    name = f"{namespace}-{node}"
+    amounts = {"cpu": "64", "memory": "64Gi", "pods": "110"}
+    made = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": {"story": namespace},
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+        },
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+    gpus = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {"model": {"string": "a"}},
+            "capacity": {"memory": {"value": "40Gi"}},
+        }
+        for number in range(devices)
+    ]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver(namespace), "nodeName": name, "pool": pool, "devices": gpus}
+    return [made, {"apiVersion": API, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}]
+
+
+def offered(namespace: str) -> list[dict[str, Any]]:
+    """A class of devices, and a template that claims one."""
+    chosen = [{"cel": {"expression": f"device.driver == '{driver(namespace)}'"}}]
+    memory = f"device.capacity['{driver(namespace)}'].memory.compareTo(quantity('40Gi')) >= 0"
+    exactly = {"deviceClassName": namespace, "selectors": [{"cel": {"expression": memory}}]}
+    return [
+        {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": namespace}, "spec": {"selectors": chosen}},
+        {
+            "apiVersion": API,
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "gpu", "namespace": namespace},
+            "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}},
+        },
+    ]
+
+
+def job(namespace: str, name: str, pods: int) -> dict[str, Any]:
+    template = {
+        "metadata": {
+            "labels": {"app": name},
+            "annotations": {
+                "scheduling.k8s.io/group-min-member": str(pods),
+                "sandbox.muster.sh/run-seconds": "3600",
+            },
+        },
+        "spec": {
+            "schedulerName": "muster",
+            "restartPolicy": "Never",
+            "nodeSelector": {"story": namespace},
+            "tolerations": [{"operator": "Exists"}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "busybox",
+                    "resources": {"requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]},
+                }
+            ],
+        },
+    }
+    spec = {"parallelism": pods, "completions": pods, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+@pytest.fixture
+def apply(up: Up, namespace: str) -> Iterator[Callable[..., None]]:
+    def applied(*objects: dict[str, Any]) -> None:
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        done = kubectl(up.kubeconfig, "apply", "-f", "-", stdin=json.dumps(listed))
+        assert done.returncode == 0, done.stdout
+
+    applied(*published(namespace, "a", 1), *published(namespace, "b", 1), *offered(namespace))
+    yield applied
+    kubectl(up.kubeconfig, "delete", "nodes", "-l", f"story={namespace}", "--wait=false")
+    kubectl(up.kubeconfig, "delete", "resourceslices", "--ignore-not-found", f"{namespace}-a", f"{namespace}-b")
+    kubectl(up.kubeconfig, "delete", "deviceclass", namespace)
+
+
+def given(up: Up, namespace: str, name: str, pods: int) -> tuple[list[str], list[str]]:
+    """Wait until so many pods have a node; return their nodes, and the devices of the claims that are reserved for them."""
+    end, nodes = time.monotonic() + PATIENCE, list[str]()
+    while len(nodes) < pods and time.monotonic() < end:
+        answer = kubectl(
+            up.kubeconfig, "get", "pods", "-n", namespace, "-l", f"app={name}", "-o", "jsonpath={..spec.nodeName}"
+        )
+        nodes = answer.stdout.split()
+    answer = kubectl(up.kubeconfig, "get", "resourceclaims", "-n", namespace, "-o", "json")
+    claims = [each["status"] for each in json.loads(answer.stdout)["items"] if each.get("status", {}).get("allocation")]
+    theirs = [each for each in claims if each["reservedFor"][0]["name"].startswith(f"{name}-")]
+    results = [result for each in theirs for result in each["allocation"]["devices"]["results"]]
+    return sorted(nodes), sorted(f"{each['pool']}/{each['device']}" for each in results)
+
+
+def test_a_gang_gets_all_its_devices_and_the_next_waits_for_them(
+    up: Up, namespace: str, apply: Callable[..., None]
+) -> None:
+    def why(name: str) -> str:
+        command = [sys.executable, "-m", "muster.cli", "why", name, "-n", namespace, "--kubeconfig", str(up.kubeconfig)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        assert not done.returncode, done.stdout + done.stderr
+        return " ".join(done.stdout.split())
+
+    both = [f"{namespace}-a", f"{namespace}-b"]
+    devices = [f"{each}/gpu-0" for each in both]
+    apply(job(namespace, "train", 2))
+    assert given(up, namespace, "train", 2) == (both, devices)
+
+    apply(job(namespace, "late", 2))
+    words = f"2 of 2 pods lack devices: each claims 1 device of class {namespace} where device.capacity["
+    end, answer = time.monotonic() + PATIENCE, ""
+    while words not in answer and time.monotonic() < end:
+        answer = why("job/late")
+    assert words in answer
+    assert "of which there are 2, 0 of them free" in answer
+    assert given(up, namespace, "late", 0) == ([], [])
+
+    kubectl(up.kubeconfig, "delete", "job", "train", "-n", namespace)
+    assert given(up, namespace, "late", 2) == (both, devices)
