@@ -28,6 +28,7 @@ from muster.sandbox.controllers.plans import nodes
 from muster.sandbox.controllers.plans.nodes import NODES
 from muster.sandbox.controllers.quota import QuotaController
 from muster.sandbox.controllers.replicasets import ReplicaSetController
+from muster.sandbox.controllers.resourceclaims import ResourceClaimController
 from muster.sandbox.controllers.serviceaccounts import SYSTEM_NAMESPACES, ServiceAccountController, namespace
 from muster.sandbox.controllers.statefulsets import StatefulSetController
 from muster.sandbox.controllers.writer import Writer
@@ -117,6 +118,7 @@ class Sandbox:
             DaemonSetController(server),
             CronJobController(server),
             DisruptionController(server),
+            ResourceClaimController(server),
             QuotaController(server),
             EventTtl(server),
         ]

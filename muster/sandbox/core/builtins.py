@@ -47,6 +47,7 @@ _POD_SUBRESOURCES: Final = frozenset({"status", "binding", "eviction", "log"})
 _ALL: Final = ("all",)
 _EXTENSIONS: Final = ("api-extensions",)
 _APPS: Final = "apps"
+_DEVICES: Final = "resource.k8s.io"
 _RBAC: Final = "rbac.authorization.k8s.io"
 _ADMISSION: Final = "admissionregistration.k8s.io"
 
@@ -103,6 +104,16 @@ BUILTIN: Final[tuple[Resource, ...]] = (
     _grouped(_RBAC, "clusterroles", "ClusterRole", namespaced=False),
     _grouped(_RBAC, "rolebindings", "RoleBinding"),
     _grouped(_RBAC, "roles", "Role"),
+    _grouped(_DEVICES, "deviceclasses", "DeviceClass", namespaced=False),
+    _grouped(_DEVICES, "resourceclaims", "ResourceClaim", subresources=STATUS),
+    _grouped(_DEVICES, "resourceclaimtemplates", "ResourceClaimTemplate"),
+    _grouped(
+        _DEVICES,
+        "resourceslices",
+        "ResourceSlice",
+        namespaced=False,
+        selectable=("spec.nodeName", "spec.driver"),
+    ),
     _grouped("scheduling.k8s.io", "priorityclasses", "PriorityClass", "pc", namespaced=False),
     _grouped("storage.k8s.io", "csinodes", "CSINode", namespaced=False),
     _grouped("storage.k8s.io", "storageclasses", "StorageClass", "sc", namespaced=False),

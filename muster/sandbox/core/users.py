@@ -43,6 +43,7 @@ REPLICASET_CONTROLLER: Final = service_account("kube-system", "replicaset-contro
 STATEFULSET_CONTROLLER: Final = service_account("kube-system", "statefulset-controller")
 DAEMONSET_CONTROLLER: Final = service_account("kube-system", "daemon-set-controller")
 CRONJOB_CONTROLLER: Final = service_account("kube-system", "cronjob-controller")
+RESOURCECLAIM_CONTROLLER: Final = service_account("kube-system", "resource-claim-controller")
 DEPLOYMENT_CONTROLLER: Final = service_account("kube-system", "deployment-controller")
 
 

@@ -88,6 +88,10 @@ _PRINTERS: Final[dict[tuple[str, str], Printer]] = {
         network.storage_class,
         whole=True,
     ),
+    ("resource.k8s.io", "resourceclaims"): _printer("State Age", network.resource_claim),
+    ("resource.k8s.io", "resourceslices"): _printer("Node Driver Pool Age", network.resource_slice),
+    ("resource.k8s.io", "resourceclaimtemplates"): _printer("Age", workloads.just_age),
+    ("resource.k8s.io", "deviceclasses"): _printer("Age", workloads.just_age),
     ("batch", "jobs"): _printer(f"Status Completions Duration Age {_SELECTED}", workloads.job),
     ("batch", "cronjobs"): _printer(
         f"Schedule Timezone Suspend:boolean Active:integer Last_Schedule Age {_SELECTED}", workloads.cronjob

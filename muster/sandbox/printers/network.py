@@ -95,3 +95,25 @@ def storage_class(obj: Json, now: datetime) -> list[Any]:
         bool(obj.get("allowVolumeExpansion")),
         age(obj, now),
     ]
+
+
+def resource_claim(obj: Json, now: datetime) -> list[Any]:
+    """Cells of a ResourceClaim: how far it is."""
+    status, leaving = obj.get("status") or {}, "deletionTimestamp" in obj["metadata"]
+    states = ["deleted"] if leaving else []
+    if status.get("allocation"):
+        states += ["allocated", *(["reserved"] if status.get("reservedFor") else [])]
+    elif not leaving:
+        states.append("pending")
+    return [",".join(states), age(obj, now)]
+
+
+def resource_slice(obj: Json, now: datetime) -> list[Any]:
+    """Cells of a ResourceSlice: what publishes it, and where."""
+    spec = obj.get("spec") or {}
+    return [
+        spec.get("nodeName", ""),
+        spec.get("driver", ""),
+        (spec.get("pool") or {}).get("name", ""),
+        age(obj, now),
+    ]

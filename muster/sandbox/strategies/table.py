@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from muster.sandbox.core.registry import Resource
-from muster.sandbox.strategies import batch, core, registration, workloads
+from muster.sandbox.strategies import batch, core, devices, registration, workloads
 from muster.sandbox.strategies.base import Strategy
 from muster.sandbox.strategies.definitions import CustomStrategy, DefinitionStrategy
 from muster.sandbox.strategies.pods import PodStrategy
@@ -14,6 +14,7 @@ from muster.sandbox.strategies.quotas import ResourceQuotaStrategy
 _PLAIN: Final = Strategy()
 _KEPT: Final = core.KeptStrategy()
 _EVENTS: Final = core.EventStrategy()
+_DEVICES: Final = devices.DeviceClassStrategy()
 _VOLUMES: Final = core.VolumeStrategy()
 
 _BY_KEY: Final[dict[tuple[str, str], Strategy]] = {
@@ -49,6 +50,10 @@ _BY_KEY: Final[dict[tuple[str, str], Strategy]] = {
     ("rbac.authorization.k8s.io", "clusterroles"): _KEPT,
     ("rbac.authorization.k8s.io", "rolebindings"): _KEPT,
     ("rbac.authorization.k8s.io", "roles"): _KEPT,
+    ("resource.k8s.io", "deviceclasses"): _DEVICES,
+    ("resource.k8s.io", "resourceclaims"): devices.ResourceClaimStrategy(),
+    ("resource.k8s.io", "resourceclaimtemplates"): devices.ResourceClaimTemplateStrategy(),
+    ("resource.k8s.io", "resourceslices"): _DEVICES,
     ("scheduling.k8s.io", "priorityclasses"): core.PriorityClassStrategy(),
 }
 
