@@ -309,3 +309,61 @@ def test_a_picture_that_cant_be_drawn_costs_no_time(monkeypatch: pytest.MonkeyPa
     assert refused(f"{OVER_TIME} --plot a.png") == [
         "Error: --plot needs matplotlib: pip install 'muster-scheduler[plot]'"
     ]
+
+
+_RACKS = """
+apiVersion: v1
+kind: Node
+metadata: {{name: {rack}-{number}, labels: {{example.com/rack: {rack}}}}}
+status: {{allocatable: {{cpu: "4", memory: 16Gi, pods: "20"}}}}
+---
+"""
+_CLOSE = """
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+  namespace: default
+  annotations:
+    scheduling.k8s.io/group-min-member: "{pods}"
+    volcano.sh/network-topology-mode: hard
+    volcano.sh/network-topology-highest-tier: "1"
+spec:
+  parallelism: {pods}
+  completions: {pods}
+  template:
+    spec:
+      schedulerName: muster
+      restartPolicy: Never
+      containers: [{{name: main, image: busybox, resources: {{requests: {{cpu: "2"}}}}}}]
+---
+"""
+_LEVELS = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: drf}, {name: predicates}, {name: proportion}, {name: nodeorder}]
+- plugins:
+  - name: network-topology-aware
+    arguments: {levels: [example.com/rack]}
+"""
+
+
+def test_a_configuration_that_knows_the_racks_is_compared_with_one_that_does_not(folder: Path) -> None:
+    nodes = [_RACKS.format(rack=rack, number=number) for rack in ("r1", "r2") for number in range(2)]
+    # Each fills a rack, so two run at once and the third when a rack is free again.
+    jobs = [_CLOSE.format(name=f"train-{number}", pods=4) for number in range(3)]
+    (folder / "racks.yaml").write_text("".join([*nodes, *jobs]))
+    (folder / "levels.yaml").write_text(_LEVELS)
+    result = ran("simulate -f racks.yaml --until-idle --compare levels.yaml -o json")
+    assert result.exit_code == 0, result.output
+    without, knowing = json.loads(result.stdout)["runs"]
+    assert (without["report"]["ended"], knowing["report"]["ended"]) == (0, 3)
+    assert ["nothing describes the network" in each["message"] for each in without["report"]["refusals"]] == [True] * 3
+    racks: dict[str, set[str]] = {}
+    for pod, node in json.loads(ran("simulate -f racks.yaml --config levels.yaml --for 3s -o json").stdout)[
+        "binds"
+    ].items():
+        racks.setdefault(pod.partition("/")[2][: len("train-0")], set()).add(node.partition("-")[0])
+    assert sorted(map(len, racks.values())) == [1, 1]
+    assert len(set.union(*racks.values())) == 2
