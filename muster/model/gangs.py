@@ -70,6 +70,10 @@ class DescribedGang(Struct, frozen=True):
         """Name the group that its pods' templates name; empty where they name none."""
         return next(filter(None, (grouping.group_of(each.template.metadata) for each in self.tasks)), "")
 
+    def in_native_group(self) -> bool:
+        """Whether its pods' templates name a group of Kubernetes' own, whose pods join another group of Muster's."""
+        return any(grouping.native_group(each.template.spec.scheduling_group) for each in self.tasks)
+
     def names_queue(self) -> bool:
         """Whether the object or its templates name a queue; else the namespace decides."""
         return any(meta.annotation(*names.QUEUE_NAME_KEYS) for meta in self.metas)

@@ -131,14 +131,6 @@ def native_group(scheduling_group: object) -> str:
     return named if isinstance(named, str) else ""
 
 
-def not_evaluated_text(native: str) -> str:
-    """Say that a pod waits since it is in a group of Kubernetes' own."""
-    return (
-        f"PodGroup {native} of scheduling.k8s.io (spec.schedulingGroup) is not evaluated, and the pod waits: create the pod without"
-        f" spec.schedulingGroup; the annotation {names.GROUP_NAME} names a PodGroup that is evaluated"
-    )
-
-
 def member_of(meta: Meta, scheduler: str, schedulers: Collection[str] | None) -> str:
     """Return the PodGroup that a pod of a scheduler is a member of, so that what the group reserved is for it too.
 

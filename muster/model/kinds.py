@@ -122,6 +122,7 @@ ROLES: Final = Kind(_RBAC, "v1", "roles", "Role", objects.Object)
 ROLEBINDINGS: Final = Kind(_RBAC, "v1", "rolebindings", "RoleBinding", objects.Object)
 
 PODGROUPS: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "podgroups", "PodGroup", objects.PodGroup)
+NATIVE_PODGROUPS: Final = Kind(names.KUBERNETES_GROUP, "v1beta1", "podgroups", "PodGroup", objects.NativePodGroup)
 QUEUES: Final = Kind(names.VOLCANO_GROUP, "v1beta1", "queues", "Queue", objects.Queue, namespaced=False)
 HYPERNODES: Final = Kind(
     names.TOPOLOGY_GROUP, "v1alpha1", "hypernodes", "HyperNode", objects.HyperNode, namespaced=False

@@ -137,7 +137,7 @@ async def find_out(
     state = network.with_tiers(state, _hypernodes(manifests), policy)
     answers, ledgers = await try_out(manifests)
     verdicts = tuple([await _judged(each, manifests, try_out) for each in answers])
-    stored = [(each.manifest, each.stored) for each in answers if each.stored is not None]
+    stored = [(each.manifest, body) for each in answers if (body := each.stored or made_objects.native(each.manifest))]
     after, wanted = made_objects.with_stored(state, stored, ledgers, schedulers, rules_of(state))
     return AdmissionForecast(verdicts, tuple(_starts(after, wanted, policy, schedulers, trying=trying)))
 

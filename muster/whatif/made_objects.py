@@ -11,17 +11,17 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from muster.model import grouping, kinds, names
+from muster.model import grouping, kinds, names, native_groups
 from muster.model.amounts import QuantityError
 from muster.model.gangs import DescribedGang, gang_of_job, gangs_of
 from muster.model.grouping import OwnerRule
 from muster.model.kinds import Kind
 from muster.model.manifests import Manifest
-from muster.model.objects import Job, Meta, OwnerReference, Pod, PodGroup
+from muster.model.objects import Job, Meta, NativePodGroup, OwnerReference, Pod, PodGroup
 from muster.model.workloads import CRONJOB, WORKLOADS, WorkloadKind, WorkloadObject
 from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
 from muster.whatif.supposed_pods import of_template
-from scheduler.controllers.manifests import podgroup
+from scheduler.controllers.manifests import of_native, podgroup
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
 
@@ -29,6 +29,7 @@ Json = dict[str, Any]
 Wanted = tuple[GroupKey, str]
 """A group that files bring, or bring something to, and what people call it; without an API group one that isn't there."""
 
+_NATIVE: Final = (kinds.NATIVE_PODGROUPS.api_version, kinds.NATIVE_PODGROUPS.name)
 _APART: Final = timedelta(milliseconds=1)
 """Objects of a file come one after the other; a cluster notes whole seconds, and draws lots within one."""
 _MOST_PODS: Final = 5000
@@ -56,11 +57,23 @@ def with_stored(
             added[kind].append(one)
     after.state = with_objects(state, added)
     wanted: list[Wanted] = []
+    natives = [body for _, body in stored if (body["apiVersion"], body["kind"]) == _NATIVE]
+    for number, body in enumerate(natives):
+        wanted += after.take_native(msgspec.convert(body, NativePodGroup), number)
     for number, (manifest, body) in enumerate(stored):
         # A name that the server makes up is another one when the file is applied.
         called = manifest.name or manifest.body["metadata"]["generateName"]
         wanted += after.take(body, called, number)
     return after.state, list(dict.fromkeys(wanted))
+
+
+def native(manifest: Manifest) -> Json | None:
+    """Return a PodGroup of Kubernetes' own as it would be stored; None for any other object. No rule of Muster's is about it."""
+    if (manifest.body.get("apiVersion"), manifest.body.get("kind")) != _NATIVE:
+        return None
+    meta = {**manifest.body["metadata"], "namespace": manifest.namespace, "uid": manifest.name}
+    body: Json = {**manifest.body, "metadata": meta}
+    return body
 
 
 def _created(one: Any, state: ClusterObjects, number: int) -> Any:
@@ -92,7 +105,28 @@ class _Made:
             spec = item.spec.template.spec if isinstance(item, Job) else item.spec
             if spec.scheduler_name in self._schedulers:
                 name = self._of_job(item) if isinstance(item, Job) else self._of_pod(item)
-                yield self._wanted(item.namespace, name, f"{kind.name} {item.namespace}/{called}")
+                native = grouping.native_group(spec.scheduling_group) if isinstance(item, Pod) else ""
+                label = f"PodGroup {item.namespace}/{native}" if native else f"{kind.name} {item.namespace}/{called}"
+                yield self._wanted(item.namespace, name, label)
+
+    def take_native(self, native: NativePodGroup, number: int) -> Iterator[Wanted]:
+        """Make the group that stands for one of Kubernetes' own, where pods name it that are ours."""
+        pods = [each for each in self.state.of(kinds.PODS, native.namespace) if self._is_member(each, native.name)]
+        if not pods or native_groups.not_evaluated(native):
+            return
+        made = _created(native, self.state, number)
+        name = grouping.generated_name(native.metadata.uid)
+        if not self._has_group(name, native.namespace):
+            body = of_native(made, [each.spec for each in pods], self._namespace(native.namespace))
+            self._add_group(msgspec.convert(body, PodGroup), made.metadata)
+        for pod in pods:
+            annotations = {**(pod.metadata.annotations or {}), names.GROUP_NAME: name}
+            self._add(kinds.PODS, replace(pod, metadata=replace(pod.metadata, annotations=annotations)))
+        yield GroupKey(kinds.PODGROUPS.group, native.namespace, name), f"PodGroup {native.namespace}/{native.name}"
+
+    def _is_member(self, pod: Pod, native: str) -> bool:
+        ours = pod.spec.scheduler_name in self._schedulers and not grouping.group_of(pod.metadata)
+        return ours and grouping.native_group(pod.spec.scheduling_group) == native
 
     def _wanted(self, namespace: str, name: str, label: str) -> Wanted:
         found = next((each for each in PODGROUPS if self.state.find(each, name, namespace) is not None), None)
@@ -111,6 +145,8 @@ class _Made:
     def _of_pod(self, pod: Pod) -> str:
         if name := grouping.group_of(pod.metadata):
             return name
+        if native := grouping.native_group(pod.spec.scheduling_group):
+            return self._standing_for(native, pod)
         owner = OwnerReference(api_version="v1", kind="Pod", name=pod.name, uid=pod.metadata.uid)
         name = grouping.generated_name(owner.uid)
         annotations = {**(pod.metadata.annotations or {}), names.GROUP_NAME: name}
@@ -118,6 +154,16 @@ class _Made:
         body = podgroup(owner, [pod.metadata, *self._namespace(pod.namespace)], pod.spec)
         self._add_group(msgspec.convert(body, PodGroup), pod.metadata)
         return name
+
+    def _standing_for(self, native: str, pod: Pod) -> str:
+        """Have a pod join the group that stands for one of Kubernetes' own; return its name, or the other's where there is none."""
+        title = f"{kinds.NATIVE_PODGROUPS.name} {native}"
+        known = self.state.of(kinds.PODGROUPS, pod.namespace)
+        name = next((each.name for each in known if grouping.owner_of(each.metadata) == title), "")
+        if name:
+            annotations = {**(pod.metadata.annotations or {}), names.GROUP_NAME: name}
+            self._add(kinds.PODS, replace(pod, metadata=replace(pod.metadata, annotations=annotations)))
+        return name or native
 
     def _of_workload(self, workload: WorkloadKind, one: WorkloadObject, called: str) -> Iterator[Wanted]:
         """Make the group of each gang that an object describes, and the pods that its controller makes at once."""

@@ -58,8 +58,7 @@ def _candidates(
 ) -> Iterator[Subject]:
     if kind in {"", "podgroup"} and (key := _group(state, namespace, name)) is not None:
         yield Subject(f"PodGroup {namespace}/{name}", key)
-    if kind != "podgroup":
-        yield from _generated_for(state, namespace, kind, name)
+    yield from _generated_for(state, namespace, kind, name)
     for each in _WORKLOADS:
         found: Job | Workload | None = state.find(each, name, namespace) if kind in {"", each.name.lower()} else None
         if found is not None:

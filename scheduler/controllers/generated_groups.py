@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.events import EventRecorder
-from muster.model import grouping, kinds
+from muster.ledger.reservations import waits_for_quota
+from muster.model import grouping, kinds, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.kinds import Kind
-from muster.model.objects import Meta, Object, OwnerReference, PodSpec
+from muster.model.objects import Meta, Object, OwnerReference, Pod, PodGroup, PodSpec
 from scheduler.controllers import manifests
 from scheduler.controllers.owners import OwnerReader
 from scheduler.controllers.workload import CREATED, as_object, created_text
+from scheduler.model.snapshot import Phase
+from scheduler.state import conversion
 from scheduler.state.informers import Informers
 
+_RESOURCES: Final = "minResources"
 _SHOWN: Final = 30.0
 """Seconds after which a group that was made, and that no watch has shown, is made again."""
 
@@ -37,6 +42,7 @@ class GroupSource(Struct, frozen=True):
         nearest: whose annotations count before those of the owners above ``about``.
         need: what so many of the group's pods request; None where all are as the template says.
         followed: whether the group is changed later as ``about`` changes.
+        annotations: more annotations for it.
     """
 
     kind: Kind[Any]
@@ -46,6 +52,7 @@ class GroupSource(Struct, frozen=True):
     template: PodSpec
     need: Callable[[int], Resources] | None = None
     followed: bool = False
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class GeneratedGroups:
@@ -166,11 +173,54 @@ class GeneratedGroups:
 
     def _manifest(self, source: GroupSource, metas: Sequence[Meta]) -> dict[str, Any] | None:
         try:
-            return manifests.podgroup(source.owner, metas, source.template, source.need, followed=source.followed)
+            return manifests.podgroup(
+                source.owner,
+                metas,
+                source.template,
+                source.need,
+                followed=source.followed,
+                annotations=source.annotations,
+            )
         except QuantityError as error:
             text = f"the pods' request can't be read: {error}"
             self.tell(source.kind, source.about, "NoPodGroup", text)
             return None
+
+    async def follow(self, source: GroupSource, group: PodGroup) -> None:
+        """Change in a group what its workload says otherwise than before; what people changed in it stays."""
+        before = manifests.description(group.metadata)
+        if before is None or conversion.phase_of(group) is Phase.COMPLETED:
+            return
+        body = await self.manifest(source)
+        now = manifests.described(body) if body is not None else before
+        if now == before:
+            return
+        fields = {*before.spec, *now.spec}
+        spec = {field: now.spec.get(field) for field in fields if now.spec.get(field) != before.spec.get(field)}
+        noted = manifests.noted_on_group(now)
+        if _RESOURCES in spec and waits_for_quota(group) is not None:
+            noted |= manifests.wanted_by(now.spec[_RESOURCES])
+            del spec[_RESOURCES]
+        elif _RESOURCES in spec:
+            gone = dict.fromkeys(set(group.spec.min_resources or {}) - set(now.spec[_RESOURCES]))
+            spec[_RESOURCES] = {**gone, **now.spec[_RESOURCES]}
+        metadata = {"uid": group.metadata.uid, "annotations": noted}
+        change = {"metadata": metadata, "spec": spec}
+        try:
+            await self._client.patch(kinds.PODGROUPS, group.name, change, group.namespace)
+        except (errors.NotFoundError, errors.ConflictError):
+            return  # Gone, or another of its name.
+        except errors.ForbiddenError as error:
+            self.tell(source.kind, source.about, "PodGroupNotChanged", error.message)
+            raise
+
+    async def join(self, pod: Pod, group: str) -> None:
+        """Write the name of its group on a pod."""
+        meta = {"uid": pod.metadata.uid, "annotations": {names.GROUP_NAME: group}}
+        try:
+            await self._client.patch(kinds.PODS, pod.name, {"metadata": meta}, pod.namespace)
+        except (errors.NotFoundError, errors.ConflictError):
+            return  # Gone, or another of its name.
 
     def tell(self, kind: Kind[Any], about: Object, reason: str, message: str) -> None:
         """Record what is wrong as an event of an object."""

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from muster.model import grouping, names, scopes
+from muster.model import grouping, kinds, names, native_groups, scopes
 from muster.model.amounts import Resources
-from muster.model.objects import Meta, OwnerReference, PodSpec
+from muster.model.objects import Meta, NativePodGroup, OwnerReference, PodSpec
 from muster.model.requests import pod_request
 
 
@@ -29,12 +29,13 @@ def podgroup(
     need: Callable[[int], Resources] | None = None,
     *,
     followed: bool = False,
+    annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Write the PodGroup generated for ``owner``; ``metas`` are read for annotations, the nearest first.
 
     Where these don't say what it needs it is what so many pods as its minimum ``need``, by default each as the template
     says. ``followed``: note on it what was
-    described, so that a change of the description can be told from what people change in the group.
+    described, so that a change of the description can be told from what people change in the group. ``annotations``: more of them.
 
     Raises:
         QuantityError: a request can't be read.
@@ -60,6 +61,7 @@ def podgroup(
             "annotations": {
                 # The same answers as admission's, for whom what this group holds was or wasn't reserved already.
                 **noted,
+                **(annotations or {}),
                 names.OWNER: f"{owner.kind} {owner.name}",
                 **({names.QUOTA_POLICY: names.POLICY_QUEUE} if grouping.reserves_late(*metas) else {}),
             },
@@ -75,6 +77,28 @@ def podgroup(
         },
         "spec": spec,
     }
+
+
+def of_native(native: NativePodGroup, pods: Sequence[PodSpec], above: Sequence[Meta]) -> dict[str, Any]:
+    """Write the PodGroup that stands for one of Kubernetes' own with these pods; ``above``: its owners and the namespace.
+
+    Raises:
+        QuantityError: a request can't be read.
+    """
+    noted, metas = native_groups.disruption(native), [native_groups.described(native), *above]
+    need = partial(estimate, pods)
+    return podgroup(native_owner(native), metas, native_template(native, pods), need, followed=True, annotations=noted)
+
+
+def native_owner(native: NativePodGroup) -> OwnerReference:
+    """Write a PodGroup of Kubernetes' own as the owner of the group that stands for it."""
+    kind = kinds.NATIVE_PODGROUPS
+    return OwnerReference(api_version=kind.api_version, kind=kind.name, name=native.name, uid=native.metadata.uid)
+
+
+def native_template(native: NativePodGroup, pods: Sequence[PodSpec]) -> PodSpec:
+    """Return what stands for its pods: the first, but with the priority of the group, which counts whatever theirs is."""
+    return structs.replace(pods[0], priority_class_name=native.spec.priority_class_name)
 
 
 def without_reservation(body: dict[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
 from muster.kube import errors
 from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
+from muster.kube.clock import Clock
 from muster.kube.events import EventRecorder
 from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names
@@ -22,6 +23,7 @@ from muster.model.objects import Job, OwnerReference, Pod, PodGroup
 from scheduler.controllers import manifests
 from scheduler.controllers.expected_pods import ControllerPods
 from scheduler.controllers.generated_groups import GeneratedGroups, GroupSource
+from scheduler.controllers.native_groups import NativeGroups
 from scheduler.controllers.workload import ABSENT_SECONDS, HELD, absent_text, held_text
 from scheduler.controllers.workload_groups import WorkloadController
 from scheduler.engine import lifecycle
@@ -37,6 +39,9 @@ _OFF: Final = "off"
 class PodGroupController:
     """Generates PodGroups and suspends or resumes Jobs.
 
+    Attributes:
+        native: what becomes of PodGroups of Kubernetes' own.
+
     ``delays``: whether groups wait in Pending at all (the enqueue action is configured); ``rules``: gives the owner rules
     that are in force.
     """
@@ -48,6 +53,7 @@ class PodGroupController:
         recorder: EventRecorder,
         scheduler_names: Sequence[str],
         *,
+        clock: Clock,
         delays: bool,
         rules: Callable[[], Sequence[grouping.OwnerRule]],
     ) -> None:
@@ -59,6 +65,7 @@ class PodGroupController:
         self._generated = GeneratedGroups(client, informers, recorder, rules)
         self._workloads = WorkloadController(client, informers, self._generated, scheduler_names)
         self._controller_pods = ControllerPods(informers)
+        self.native = NativeGroups(client, informers, self._generated, self._controller_pods, scheduler_names, clock)
         self._released: frozenset[str] = frozenset()
         self._without_group: set[str] = set()
         self._work: WorkQueue[ObjectKey] = WorkQueue("workload", self._reconcile)
@@ -72,6 +79,7 @@ class PodGroupController:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._work.run(), name="pods and Jobs")
             group.create_task(self._workloads.run(), name="workloads")
+            group.create_task(self.native.run(), name="native groups")
 
     def release(self, jobs: frozenset[str]) -> None:
         """Take over which Jobs may start, by uid: the last cycle knew them, and gave their group its turn."""
@@ -91,7 +99,7 @@ class PodGroupController:
                 self._on_job(ObjectChange("MODIFIED", job, job))
 
     def _on_job(self, change: ObjectChange[Job]) -> None:
-        if change.new is not None and change.new.spec.template.spec.scheduler_name in self._names:
+        if change.new is not None and _ours(change.new, self._names):
             self._work.add(ObjectKey(kinds.JOBS, change.new.namespace, change.new.name))
 
     def _on_pod(self, change: ObjectChange[Pod]) -> None:
@@ -109,7 +117,7 @@ class PodGroupController:
         """Whether a pod waits for a group to be made: it names none, or admission named one that nobody made yet."""
         if pod.spec.node_name or pod.spec.scheduler_name not in self._names:
             return False
-        if pod.spec.scheduling_group or pod.metadata.deletion_timestamp is not None:
+        if grouping.native_group(pod.spec.scheduling_group) or pod.metadata.deletion_timestamp is not None:
             return False
         group = grouping.group_of(pod.metadata)
         return not group or (grouping.is_generated(group) and self._informers.find_group(pod.namespace, group) is None)
@@ -265,7 +273,7 @@ class PodGroupController:
             await self._generated.make(GroupSource(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, need), again)
             self._controller_pods.made(pod)
         if not named:
-            await self._join(pod, group)
+            await self._generated.join(pod, group)
 
     def _job_of(self, pod: Pod) -> Job | None:
         nearest = pod.metadata.controller()
@@ -274,19 +282,18 @@ class PodGroupController:
         job = self._informers.jobs.get(nearest.name, pod.namespace)
         return job if job is not None and job.metadata.uid == nearest.uid else None
 
-    async def _join(self, pod: Pod, group: str) -> None:
-        meta = {"uid": pod.metadata.uid, "annotations": {names.GROUP_NAME: group}}
-        try:
-            await self._client.patch(kinds.PODS, pod.name, {"metadata": meta}, pod.namespace)
-        except (errors.NotFoundError, errors.ConflictError):
-            return  # Gone, or another of its name.
-
 
 def _notes(job: Job, group: str) -> dict[str, str]:
     """Return the annotation that names the group made for a Job's pods; nothing where that is there, or no such group."""
     if not grouping.is_generated(group) or grouping.group_of(job.spec.template.metadata):
         return {}
     return {names.JOB_GROUP: group} if job.metadata.annotation(names.JOB_GROUP) != group else {}
+
+
+def _ours(job: Job, schedulers: Collection[str]) -> bool:
+    """Whether a Job's pods are ours, and in no native group that people wrote into its template."""
+    template = job.spec.template.spec
+    return template.scheduler_name in schedulers and not grouping.native_group(template.scheduling_group)
 
 
 def _shown(owner: OwnerReference) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -46,9 +46,16 @@ class _ServedResources(msgspec.Struct, frozen=True):
 
 
 class ServedKinds:
-    """The caches of those of ``kinds`` that are served; ``changed`` is told of each change in them."""
+    """The caches of those of ``kinds`` that are served, with ``indexes``; ``changed`` is told of each change in them."""
 
-    def __init__(self, client: Client, kinds: Sequence[Kind[Any]], changed: Changed) -> None:
+    def __init__(
+        self,
+        client: Client,
+        kinds: Sequence[Kind[Any]],
+        changed: Changed,
+        indexes: Mapping[str, Callable[[Any], Iterable[str]]] | None = None,
+    ) -> None:
+        self._indexes = indexes
         self._client = client
         self._kinds = tuple(kinds)
         self._changed = changed
@@ -97,7 +104,7 @@ class ServedKinds:
 
     def _watch(self, kind: Kind[Any]) -> None:
         log.info("%s are served: groups are made from them", kind)
-        cache: ObjectCache[Any] = ObjectCache()
+        cache: ObjectCache[Any] = ObjectCache(indexes=self._indexes)
         cache.subscribe(lambda change: self._changed(kind, change))
         self._caches[kind] = cache
         self._watches[kind] = asyncio.create_task(Reflector(self._client, kind, cache).run(), name=f"watch {kind}")

@@ -13,17 +13,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from muster.kube import errors
 from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
 from muster.kube.workqueue import WorkQueue
-from muster.ledger.reservations import waits_for_quota
-from muster.model import grouping, kinds, workloads
+from muster.model import grouping, workloads
 from muster.model.gangs import DescribedGang, gangs_of
 from muster.model.kinds import Kind, ObjectKey
 from muster.model.objects import Json, Object, OwnerReference, PodGroup, Workload
 from muster.model.workloads import WorkloadKind, WorkloadObject
-from scheduler.controllers import manifests
 from scheduler.controllers.generated_groups import GeneratedGroups, GroupSource
 from scheduler.controllers.served_kinds import ServedKinds
 from scheduler.model.snapshot import Phase
@@ -115,7 +112,13 @@ class WorkloadController:
         except msgspec.ValidationError:
             return None  # Its operator says what is wrong with it.
         own = next((each for each in found if each.own and each.tasks), None)
-        if own is None or own.group() or not own.at_once or self._names.isdisjoint(own.scheduler_names):
+        if (
+            own is None
+            or own.group()
+            or own.in_native_group()
+            or not own.at_once
+            or self._names.isdisjoint(own.scheduler_names)
+        ):
             return None
         return own
 
@@ -143,35 +146,7 @@ class WorkloadController:
         if found is None:
             await self._generated.make(source, partial(self._work.add, ref))
         else:
-            await self._follow(source, found[1])
-
-    async def _follow(self, source: GroupSource, group: PodGroup) -> None:
-        """Change in a group what its workload says otherwise than before; what people changed in it stays."""
-        before = manifests.description(group.metadata)
-        if before is None or conversion.phase_of(group) is Phase.COMPLETED:
-            return
-        body = await self._generated.manifest(source)
-        now = manifests.described(body) if body is not None else before
-        if now == before:
-            return
-        fields = {*before.spec, *now.spec}
-        spec = {field: now.spec.get(field) for field in fields if now.spec.get(field) != before.spec.get(field)}
-        noted = manifests.noted_on_group(now)
-        if _RESOURCES in spec and waits_for_quota(group) is not None:
-            noted |= manifests.wanted_by(now.spec[_RESOURCES])
-            del spec[_RESOURCES]
-        elif _RESOURCES in spec:
-            gone = dict.fromkeys(set(group.spec.min_resources or {}) - set(now.spec[_RESOURCES]))
-            spec[_RESOURCES] = {**gone, **now.spec[_RESOURCES]}
-        metadata = {"uid": group.metadata.uid, "annotations": noted}
-        change = {"metadata": metadata, "spec": spec}
-        try:
-            await self._client.patch(kinds.PODGROUPS, group.name, change, group.namespace)
-        except (errors.NotFoundError, errors.ConflictError):
-            return  # Gone, or another of its name.
-        except errors.ForbiddenError as error:
-            self._generated.tell(source.kind, source.about, "PodGroupNotChanged", error.message)
-            raise
+            await self._generated.follow(source, found[1])
 
 
 def _reference(kind: Kind[Any], item: Object) -> OwnerReference:

@@ -199,7 +199,8 @@ class EvictionRun:
         session = self._session
         # A later job that is like one before it and finds less isn't tried: nothing but evictions came between.
         alike = (id(rules), queue.name, task.task_class, task.priority, job.info.priority_class)
-        if task.never_preempts or alike in self._hopeless or not rules.eligible(queue, task):
+        never = task.never_preempts or job.info.disruption.never_preempts
+        if never or alike in self._hopeless or not rules.eligible(queue, task):
             return False
         room = self._room(queue, rules)
         rows = session.picker.ranked(task.task_class, room)
@@ -370,7 +371,7 @@ class EvictionRun:
             return
         rows = session.snapshot.table.row
         going = [victim]
-        if rules.whole and not owner.spares(Counter([victim.role])):
+        if (rules.whole or owner.info.disruption.whole) and not owner.spares(Counter([victim.role])):
             going = [
                 each
                 for each in owner.info.tasks

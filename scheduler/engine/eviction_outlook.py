@@ -70,6 +70,8 @@ class _Outlook:
         """Say why nobody may be evicted for it, whoever there is; empty where somebody may be."""
         if self.task.never_preempts:
             return "its pods have preemptionPolicy Never"
+        if self.job.info.disruption.never_preempts:
+            return "its PodGroup has preemptionPolicy Never"
         if self.queue.info.max_groups and not self.job.started:
             full = placement.crowded(self.queue, self.queue.started)
             return full.message if full is not None else ""

@@ -172,7 +172,9 @@ class JobState:
         yield from ((each.task_class, each.count) for each in self.info.expected_pods)
 
     def spares(self, roles: Counter[str]) -> bool:
-        """Whether it has its minimum without so many tasks of these roles."""
+        """Whether it can do without so many tasks of these roles: it has its minimum without, and need not go as a whole."""
+        if self.info.disruption.whole:
+            return False
         if self.ready - roles.total() < self.info.min_member:
             return False
         least = self.info.min_task_member

@@ -137,15 +137,16 @@ class Leadership:
         self._evictor = Evictor(client, recorder, self.handle, group_events.record_on)
         self._statuses = StatusWriter(client, group_events, group_kinds, self.handle, self._queues.work)
         self._unplaced = UnplacedPods(client, clock, informers.pods, scheduler_names)
-        self._pod_events = PodEvents(recorder, informers.pods, scheduler_names, self._binder.busy, informers.find_group)
 
         # Controllers that need nothing of a cycle, or little.
         self._namespaces = NamespaceLabelController(client, informers, quota_mode)
         self._rules = OwnerRulesController(client, recorder, namespace)
         self._autoscaler = AutoscalerObserver(client, lambda name: self.handle(AutoscalerSeen(name)))
         self._podgroups = PodGroupController(
-            client, informers, recorder, scheduler_names, delays=policy.enqueues, rules=self._rules
+            client, informers, recorder, scheduler_names, clock=clock, delays=policy.enqueues, rules=self._rules
         )
+        find, native = informers.find_group, self._podgroups.native.obstacle
+        self._pod_events = PodEvents(recorder, informers.pods, scheduler_names, self._binder.busy, find, native)
         self._minimums = RefusedMinimums(client, informers)
         quotas, namespaces = informers.cache(kinds.RESOURCEQUOTAS), informers.cache(kinds.NAMESPACES)
         served = tuple(scheduler_names)

@@ -52,14 +52,19 @@ class PodEvents:
         scheduler_names: Collection[str],
         busy: Callable[[], bool],
         find_group: Callable[[str, str], object | None],
+        native_obstacle: Callable[[str, str], str],
     ) -> None:
-        """``busy``: whether there is something more urgent to write; ``find_group``: by namespace and name."""
+        """``busy``: whether there is something more urgent to write; ``find_group``: by namespace and name.
+
+        ``native_obstacle``: why a pod of the native group of that namespace and name waits, where no group stands for that.
+        """
         self.dropped = 0
         self._recorder = recorder
         self._pods = pods
         self._names = frozenset(scheduler_names)
         self._busy = busy
         self._find_group = find_group
+        self._native_obstacle = native_obstacle
         self._line: deque[_PodEvent] = deque()
         self._some = asyncio.Event()
         self._new: set[_Place] = set()
@@ -85,9 +90,7 @@ class PodEvents:
             pod = self._pods.get(place[1], place[0])
             if pod is not None and (its := self._status_of(pod, plan)) is not None:
                 self._fail(its, place, pod.metadata.uid)
-            elif pod is not None and (native := _native_group(pod)):
-                self._put(_PodEvent(place, pod.metadata.uid, FAILED, grouping.not_evaluated_text(native)))
-            elif pod is not None and self._absent_group(pod):
+            elif pod is not None and (self._absent_group(pod) or _native_group(pod)):
                 absent.append((place, pod.metadata.uid))
         if absent:
             asyncio.get_running_loop().call_later(ABSENT_SECONDS, self._fail_without_group, absent)
@@ -148,8 +151,12 @@ class PodEvents:
         """Say of pods that the group that they name isn't there, if that is still so."""
         for place, uid in pods:
             pod = self._pods.get(place[1], place[0])
-            if pod is not None and pod.metadata.uid == uid and (name := self._absent_group(pod)):
+            if pod is None or pod.metadata.uid != uid:
+                continue
+            if name := self._absent_group(pod):
                 self._put(_PodEvent(place, uid, FAILED, absent_text(name)))
+            elif (native := _native_group(pod)) and (wrong := self._native_obstacle(pod.namespace, native)):
+                self._put(_PodEvent(place, uid, FAILED, wrong))
 
     def _put(self, event: _PodEvent) -> bool:
         if len(self._line) >= MOST_IN_LINE:

@@ -96,6 +96,16 @@ class ReservedNodes(NamedTuple):
     since: float
 
 
+class Disruption(Struct, frozen=True):
+    """What a group says of evictions: ``whole``: all of it goes or nothing; ``never_preempts``: nothing goes for it."""
+
+    whole: bool = False
+    never_preempts: bool = False
+
+
+NO_DISRUPTION: Final = Disruption()
+
+
 class JobInfo(Struct, frozen=True, eq=False, dict=True):
     """A PodGroup with its pods.
 
@@ -111,6 +121,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
         reserves_late: it reserves of its namespace's quota when it becomes Inqueue, and not when it is created.
         holding, since: what its status says of what it holds, and when it came to its phase, in seconds of the epoch or 0.
         topology: how close its pods have to be; None where it asks for nothing.
+        disruption: what it says of evictions.
         subgroups: what it is divided into, by policy; `Task.subgroup` refers to them by place.
         next_holding: what its status has to say before it may go on; None where it says so, or is Completed for good.
         failing: what is wrong with its pods beside their placement; None where nothing is.
@@ -146,6 +157,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     since: float = 0.0
     topology: TopologyConstraint | None = None
     subgroups: tuple[SubGroups, ...] = ()
+    disruption: Disruption = NO_DISRUPTION
 
     @property
     def network_bound(self) -> bool:

@@ -98,7 +98,7 @@ class Gang(Plugin):
 
     def _is_surplus(self, job: JobState, task: Task, tally: _ChosenVictims, *, stated: bool) -> bool:
         gone = tally.of(job)
-        if job.info.min_task_member:
+        if job.info.min_task_member or job.info.disruption.whole:
             spared = job.spares(Counter([task.role, *[each.role for each in gone]]))
         else:
             spared = job.ready - len(gone) > job.info.min_member
@@ -191,9 +191,10 @@ def _possible_subgroups(job: JobState, policy: int) -> int:
 
 def may_lose_any(info: JobInfo) -> bool:
     """Whether a job may be left without one of its tasks at all, whoever asks: it has more than its minimum, or is no gang."""
-    return info.task_counts.ready > info.min_member or _is_single(info)
+    whole = info.disruption.whole
+    return (info.task_counts.ready > info.min_member and not whole) or _is_single(info)
 
 
 def _is_single(info: JobInfo) -> bool:
-    """Whether one pod is all that has to run together."""
-    return info.min_member <= 1 and sum(info.min_task_member.values()) <= 1
+    """Whether one pod is all that has to run together, and may go alone."""
+    return not info.disruption.whole and info.min_member <= 1 and sum(info.min_task_member.values()) <= 1

@@ -357,6 +357,7 @@ class Cluster:
         stated, unreadable = group_facts.stated_minimum(group)
         alive = self._pods.controllers(group_name) if batch else {}
         self._pods.classes.named.update(stated or NOTHING)
+        limited = self._limited.of(key.namespace)
         over = counts is None and group_facts.over(batch, members)
         return JobInfo(
             key=key,
@@ -379,9 +380,7 @@ class Cluster:
             reserves_late=reserves_late(group.metadata),
             scope_facts=conversion.scope_facts(group),
             holding=conversion.holding(status),
-            next_holding=group_facts.next_holding(group, batch, members, self._limited.of(key.namespace))
-            if counts is None
-            else None,
+            next_holding=group_facts.next_holding(group, batch, members, limited) if counts is None else None,
             sla=conversion.sla_of(group),
             finished=over,
             failing=failing.failing(members, batch, over=over),
@@ -389,6 +388,7 @@ class Cluster:
             since=seconds(status.last_phase_transition_time),
             topology=network.constraint(group.spec.network_topology),
             subgroups=network.subgroups(group.spec),
+            disruption=conversion.disruption(group.metadata),
         )
 
     def validate(self) -> None:

@@ -29,7 +29,17 @@ from muster.model.objects import (
 from muster.model.objects.scheduling import PodGroupSpec
 from scheduler.model.affinity import CountingRule, PodSelection, PodSet
 from scheduler.model.holding import NO_HOLDING, Holding
-from scheduler.model.snapshot import DisruptionBudget, ExpectedPods, Phase, QueueInfo, TaskClass, TaskStatus, seconds
+from scheduler.model.snapshot import (
+    NO_DISRUPTION,
+    Disruption,
+    DisruptionBudget,
+    ExpectedPods,
+    Phase,
+    QueueInfo,
+    TaskClass,
+    TaskStatus,
+    seconds,
+)
 
 T = TypeVar("T", bound=Object)
 
@@ -186,6 +196,13 @@ def sla_of(group: PodGroup) -> float | None:
         return duration(stated) if stated else None
     except ValueError:
         return None
+
+
+def disruption(group: Meta) -> Disruption:
+    """Return what a group says of evictions."""
+    whole = group.annotation(names.DISRUPTION_MODE) == names.DISRUPTION_ALL
+    never = group.annotation(names.PREEMPTION_POLICY) == names.NEVER
+    return Disruption(whole, never) if whole or never else NO_DISRUPTION
 
 
 def min_resources(group: PodGroup) -> Resources | None:

@@ -11,7 +11,7 @@ from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.client import Client
 from muster.kube.reflector import ReflectorSet
 from muster.kube.subscription import DerivedState, Subscription
-from muster.model import kinds, names
+from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Object, Pod, PodGroup, Queue
 from scheduler.model.snapshot import GroupKey
@@ -24,6 +24,7 @@ T = TypeVar("T", bound=Object)
 BY_GROUP = "group"
 BY_CONTROLLER = "controller"
 BY_QUEUE = "queue"
+BY_NATIVE_GROUP = "native group"
 
 
 class Informers:
@@ -41,7 +42,9 @@ class Informers:
         self.queues: dict[Kind[Queue], ObjectCache[Queue]] = {
             kind: ObjectCache() for kind in (kinds.QUEUES, *(kinds.LEGACY_QUEUES if legacy_apis else ()))
         }
-        self.pods: ObjectCache[Pod] = ObjectCache(indexes={BY_CONTROLLER: _controllers})
+        self.pods: ObjectCache[Pod] = ObjectCache(
+            indexes={BY_CONTROLLER: _controllers, BY_NATIVE_GROUP: _native_groups}
+        )
         self.jobs: ObjectCache[Job] = ObjectCache(
             indexes={BY_GROUP: lambda job: (group_index_key(job.namespace, conversion.group_of_job(job)),)}
         )
@@ -177,6 +180,13 @@ def queue_of(group: PodGroup) -> str:
 def _controllers(pod: Pod) -> tuple[str, ...]:
     controller = pod.metadata.controller()
     return (controller.uid,) if controller is not None else ()
+
+
+def _native_groups(pod: Pod) -> tuple[str, ...]:
+    if not pod.spec.scheduling_group:
+        return ()
+    name = grouping.native_group(pod.spec.scheduling_group)
+    return (group_index_key(pod.namespace, name),) if name else ()
 
 
 def _passing(kind: Kind[Any], tell: Callable[[Kind[Any], Any, bool], None]) -> Callable[[ObjectChange[Any]], None]:

@@ -45,10 +45,9 @@ class Binary:
     flags: str = "-s -w"
     minutes: float = 1
 
-    @property
-    def folder(self) -> Path:
-        """Where it is kept: what isn't of Kubernetes serves all its versions."""
-        return cache() if self.module == _KUBERNETES else cache().parent / "tools"
+    def folder(self, version: str = VERSION) -> Path:
+        """Return where it is kept: what isn't of Kubernetes serves all its versions."""
+        return cache(version) if self.module == _KUBERNETES else cache().parent / "tools"
 
 
 BINARIES = (
@@ -65,16 +64,16 @@ OF_A_NODE = tuple(
 )
 
 
-def cache() -> Path:
-    """Return the directory that binaries of this version of Kubernetes are kept in."""
+def cache(version: str = VERSION) -> Path:
+    """Return the directory that binaries of a version of Kubernetes are kept in."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "muster" / "controlplane" / VERSION
+    return Path(root) / "muster" / "controlplane" / version
 
 
-def find(name: str) -> Path | None:
+def find(name: str, version: str = VERSION) -> Path | None:
     """Return the path of a binary, or None where it has yet to be built."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    folders = [each.folder for each in (*BINARIES, *OF_A_NODE) if each.name == name]
+    folders = [each.folder(version) for each in (*BINARIES, *OF_A_NODE) if each.name == name]
     for folder in ([Path(assets)] if assets else []) + folders:
         if os.access(folder / name, os.X_OK):
             return folder / name
@@ -82,7 +81,7 @@ def find(name: str) -> Path | None:
 
 
 def _build(binary: Binary) -> bool:
-    target = binary.folder / binary.name
+    target = binary.folder() / binary.name
     target.parent.mkdir(parents=True, exist_ok=True)
     # Built beside its place and moved there whole: an interrupted build must not look like a finished one.
     unfinished = target.with_suffix(".unfinished")

@@ -20,6 +20,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -40,8 +41,14 @@ _WRITES = {
     "verbs": ["create", "update", "patch", "delete"],
     "resources": [
         {"group": group, "resources": ["*"]}
-        for group in ("batch", "resource.k8s.io", "scheduling.volcano.sh", "admissionregistration.k8s.io")
+        for group in (
+            "batch",
+            "resource.k8s.io",
+            "scheduling.volcano.sh",
+            "admissionregistration.k8s.io",
+        )
     ]
+    + [{"group": "scheduling.k8s.io", "resources": ["podgroups/status"]}]
     + [{"group": "", "resources": [*_WRITTEN, *(f"{each}/*" for each in _WRITTEN)]}],
 }
 _AGAIN = 1.0  # seconds
@@ -80,9 +87,18 @@ class ControlPlane:
     """A running control plane. Use as a context manager, or `start` and `stop`.
 
     ``services`` is where Services get their addresses; of loopback, what stands in for a kube-proxy can listen there.
+    ``gates``: feature gates that are on; with any, PodGroups of Kubernetes' own are served. ``version``: of Kubernetes.
     """
 
-    def __init__(self, *, nodes_simulated: bool = True, services: str = "10.0.0.0/24") -> None:
+    def __init__(
+        self,
+        *,
+        nodes_simulated: bool = True,
+        services: str = "10.0.0.0/24",
+        gates: Sequence[str] = (),
+        version: str = binaries.VERSION,
+    ) -> None:
+        self._version, self._gates = version, tuple(gates)
         self.directory = Path(tempfile.mkdtemp(prefix="muster-controlplane-"))
         self.token = secrets.token_hex(16)
         self.users: dict[str, str] = {"admin": self.token}
@@ -145,6 +161,13 @@ class ControlPlane:
         self.start_apiserver()
         return copy
 
+    def upgrade(self, version: str, gates: Sequence[str] = ()) -> None:
+        """Have API server and controllers be of another version from now on, on what etcd holds."""
+        self._kill_all(_CONTROLLERS, "kube-apiserver")
+        self._version, self._gates = version, tuple(gates)
+        self.start_apiserver()
+        self._start_controllers()
+
     def restore(self, backup: Path) -> None:
         """Put etcd back to a backup, and start all parts again; as one does with a cluster that is restored."""
         self._kill_all(*reversed(list(self._processes)))
@@ -153,6 +176,10 @@ class ControlPlane:
         self._start_etcd()
         self.start_apiserver()
         self._start_controllers()
+
+    def _features(self) -> list[str]:
+        gates = ",".join(f"{each}=true" for each in self._gates)
+        return [f"--feature-gates={gates}"] if gates else []
 
     def _kill_all(self, *parts: str) -> None:
         for name in parts:
@@ -211,6 +238,8 @@ class ControlPlane:
             "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             f"--proxy-client-cert-file={d / 'front-proxy-client.crt'}",
             f"--proxy-client-key-file={d / 'front-proxy-client.key'}",
+            *self._features(),
+            *(["--runtime-config=scheduling.k8s.io/v1beta1=true"] if self._gates else []),
         )
         self._wait_ready("kube-apiserver", f"{self.url}/readyz")
 
@@ -261,10 +290,11 @@ class ControlPlane:
             # A simulated kubelet that a busy machine leaves no time has not died: nobody is evicted for it.
             "--node-monitor-grace-period=1h",
             "--node-startup-grace-period=1h",
+            *self._features(),
         )
         self._spawn(_CONTROLLERS, *arguments)
         threading.Thread(target=self._keep, args=(_CONTROLLERS, *arguments), daemon=True).start()
-        if self._nodes_simulated:
+        if self._nodes_simulated and "kwok" not in self._processes:
             self._spawn(
                 "kwok",
                 f"--kubeconfig={config}",
@@ -274,7 +304,7 @@ class ControlPlane:
             )
 
     def _spawn(self, name: str, *arguments: str) -> None:
-        binary = binaries.find(name)
+        binary = binaries.find(name, self._version)
         if binary is None:
             raise ControlPlaneError(f"{name} is not there: run `make controlplane`")
         with (self.directory / f"{name}.log").open("ab") as log:

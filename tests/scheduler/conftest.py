@@ -306,6 +306,7 @@ class Build:
             meta["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": uid}]
         if (age := spec.pop("age", None)) is not None:
             meta["creationTimestamp"] = (START - timedelta(seconds=age)).isoformat()
+        meta["annotations"] = spec.pop("annotations", {})
         body = {"metadata": meta, "spec": {"minMember": minimum, **spec}, "status": {"phase": phase}}
         self.cluster.group(kinds.PODGROUPS.group, _as(kinds.PODGROUPS, body))
         return self

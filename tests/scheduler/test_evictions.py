@@ -178,6 +178,21 @@ def test_a_whole_job_stays_where_one_of_its_pods_may_not_go(build):
     assert evicted(build.decide(WHOLE)) == []
 
 
+def test_a_group_that_goes_as_a_whole_or_not_at_all_gives_no_pod_beyond_its_minimum(build):
+    build.node("n", "4")
+    running(build, "low", 1, 4, "n", annotations={"muster.sh/disruption-mode": "All"})
+    build.gang("urgent", 1, 1, **HIGH)
+    assert evicted(build.decide(POLICY)) == []
+    assert evicted(build.decide(WHOLE)) == ["low-0", "low-1", "low-2", "low-3"]
+
+
+def test_nothing_is_evicted_for_a_group_that_says_never(build):
+    build.node("n", "4")
+    running(build, "low", 1, 4, "n")
+    build.gang("urgent", 1, 1, annotations={"muster.sh/preemption-policy": "Never"}, **HIGH)
+    assert evicted(build.decide(POLICY)) == []
+
+
 def test_no_more_go_than_are_needed(build):
     build.node("n", "4")
     build.group("low", 0, phase="Running")

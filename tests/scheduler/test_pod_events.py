@@ -32,12 +32,14 @@ class Setting:
         self.pods: ObjectCache[Pod] = ObjectCache()
         self.busy = False
         self.groups: set[str] = set()
+        self.obstacles: dict[str, str] = {}
         self.events = PodEvents(
             self.recorded,  # type: ignore[arg-type]
             self.pods,
             [names.SCHEDULER_NAME],
             lambda: self.busy,
             lambda _, name: name if name in self.groups else None,
+            lambda _, name: self.obstacles.get(name, ""),
         )
 
     def shows(self, name: str, group: str = "g", **more: Any) -> None:
@@ -148,16 +150,18 @@ async def test_a_pod_whose_group_is_not_there_is_told_so_once_it_was_given_time_
     assert len(setting.recorded.told) == 1
 
 
-async def test_a_pod_in_a_group_of_kubernetes_own_is_told_at_once_that_it_waits(setting):
+async def test_a_pod_in_a_group_of_kubernetes_own_is_told_what_is_wrong_with_that(setting):
+    setting.obstacles["workers"] = "PodGroup workers is not evaluated"
     setting.build.node("a", "1")
     native = {"podGroupName": "workers"}
     setting.shows("native", "", schedulingGroup=native)
     setting.shows("running", "", schedulingGroup=native, node="a")
     setting.shows("theirs", "", schedulingGroup=native, schedulerName="default-scheduler")
     setting.shows("plain", "")
+    setting.shows("about-to-join", "", schedulingGroup={"podGroupName": "others"})
     setting.decides()
     setting.decides()
-    await asyncio.sleep(1)
+    await asyncio.sleep(20)
     ((_, name, reason, message),) = setting.recorded.told
     assert (name, reason) == ("native", "FailedScheduling")
-    assert message.startswith("PodGroup workers of scheduling.k8s.io (spec.schedulingGroup) is not evaluated")
+    assert message == "PodGroup workers is not evaluated"

@@ -416,6 +416,29 @@ async def allocate_devices(stage: Stage) -> None:
     )
 
 
+async def stand_for_a_native_group(stage: Stage) -> None:
+    """Start the pods of a PodGroup of Kubernetes' own, after it has said what it waits for."""
+    admin, space, native = stage.admin, "native", kinds.NATIVE_PODGROUPS
+    await namespaces.ensure(admin, space)
+    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    made = await admin.create(native, {"metadata": {"name": "workers"}, "spec": policy}, space)
+    for number in range(2):
+        spec = pods("100m", schedulingGroup={"podGroupName": "workers"}, nodeSelector={NODE: "native"})
+        await admin.create(kinds.PODS, {"metadata": {"name": f"worker-{number}"}, "spec": spec}, space)
+    await _initially_scheduled(admin, space, "False")
+    await add_node(admin, "native", "1")
+    await in_phase(admin, grouping.generated_name(made.metadata.uid), space, "Running")
+    await _initially_scheduled(admin, space, "True")
+
+
+async def _initially_scheduled(admin: Client, space: str, status: str) -> None:
+    def holds(found: Any) -> bool:
+        conditions = found.status.conditions or () if found is not None else ()
+        return any((each.type, each.status) == ("PodGroupInitiallyScheduled", status) for each in conditions)
+
+    await wait.until(admin, kinds.NATIVE_PODGROUPS, "workers", space, holds=holds, within=PATIENCE)
+
+
 EXERCISES: tuple[Exercise, ...] = (
     story,
     generate_groups,
@@ -424,6 +447,7 @@ EXERCISES: tuple[Exercise, ...] = (
     preempt,
     show_an_autoscaler,
     allocate_devices,
+    stand_for_a_native_group,
     crash,
     serve_legacy_groups,
     delete_queue,

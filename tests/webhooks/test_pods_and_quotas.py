@@ -125,16 +125,24 @@ def test_a_pod_that_names_a_group_that_is_not_there_waits_and_says_so(ask: Any, 
     assert ask(pods.validate, asked).warnings == ()
 
 
-def test_a_pod_in_a_group_of_kubernetes_own_is_told_that_it_waits(ask: Any, pod: Any) -> None:
-    native = {"podGroupName": "workers"}
-    (told,) = ask(pods.validate, pod(schedulingGroup=native)).warnings
-    assert told.startswith(
-        "PodGroup workers of scheduling.k8s.io (spec.schedulingGroup) is not evaluated, and the pod waits"
-    )
-    assert ask(pods.validate, pod(schedulingGroup=native, owner=JOB)).warnings == ()
-    assert ask(pods.validate, pod(schedulingGroup=native, scheduler="default-scheduler")).warnings == ()
-    for empty in (None, {}, {"podGroupName": None}, {"podGroupName": 3}, ["workers"]):
-        assert ask(pods.validate, pod(schedulingGroup=empty)).warnings == ()
+def test_the_group_that_kubernetes_makes_for_a_job_changes_nothing_of_its_pods_group(
+    ask: Any, pod: Any, cluster: Any
+) -> None:
+    cluster.put(kinds.JOBS, "train", "dev", metadata={"uid": "uid-train"})
+    native = {"podGroupName": "train-abc"}
+    assert ask(pods.mutate, pod(owner=JOB, schedulingGroup=native)).operations[0]["value"] == {
+        GROUP: "podgroup-uid-train"
+    }
+    named = {"template": {"spec": {"schedulerName": "muster", "schedulingGroup": native}}}
+    cluster.put(kinds.JOBS, "train", "dev", metadata={"uid": "uid-train"}, spec=named)
+    assert ask(pods.mutate, pod(owner=JOB, schedulingGroup=native)) == ALLOWED
+
+
+@pytest.mark.parametrize("empty", [None, {}, {"podGroupName": None}, {"podGroupName": 3}, ["workers"]])
+def test_what_names_no_group_of_kubernetes_is_none(ask: Any, pod: Any, empty: Any) -> None:
+    assert ask(pods.mutate, pod(owner=JOB, schedulingGroup=empty)).operations[0]["value"] == {
+        GROUP: "podgroup-uid-train"
+    }
 
 
 def test_of_another_schedulers_pod_only_what_it_takes_matters(ask: Any, pod: Any) -> None:

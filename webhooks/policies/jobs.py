@@ -36,7 +36,8 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
     """Check the queue; what passes asks the ledger for the minimum of the group that the Job will get."""
     job = request.new(Job)
     if not _ours(job, settings):
-        return judge((), _foreign_warnings(job, settings))
+        theirs = not settings.ours(job.spec.template.spec.scheduler_name)
+        return judge((), _foreign_warnings(job, settings) if theirs else ())
     return _create(job, request, view, settings) if request.operation == "CREATE" else _update(job, request, view)
 
 
@@ -89,7 +90,9 @@ def _apart(job: Job, settings: WebhookSettings) -> bool:
 
 
 def _ours(job: Job, settings: WebhookSettings) -> bool:
-    return settings.ours(job.spec.template.spec.scheduler_name)
+    """Whether Muster makes the group of a Job, or its template names one; not where it names one of Kubernetes' own."""
+    template = job.spec.template.spec
+    return settings.ours(template.scheduler_name) and not grouping.native_group(template.scheduling_group)
 
 
 def _metas(job: Job) -> tuple[Meta, Meta]:

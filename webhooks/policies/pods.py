@@ -54,8 +54,7 @@ def mutate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSett
     pod = request.new(_Pod)
     if not settings.ours(pod.spec.scheduler_name):
         return _noted_membership(request, pod.metadata, view)
-    # A pod in a group of Kubernetes' own (spec.schedulingGroup) gets no second one.
-    if grouping.group_of(pod.metadata) or pod.spec.scheduling_group:
+    if grouping.group_of(pod.metadata) or _in_native_group(pod, request.namespace, view):
         return ALLOWED
     group = _known_group(pod.metadata, request.namespace, view, settings)
     if not group:
@@ -89,7 +88,7 @@ def _own_problems(
     faults = common.annotation_problems(pod.metadata)
     if before is None:
         faults += _too_large(pod.metadata, request.namespace, view)
-        return faults, [*_warnings(pod.metadata, request.namespace, view), *_not_evaluated(pod)]
+        return faults, _warnings(pod.metadata, request.namespace, view)
     known = common.annotation_problems(before.metadata)
     return [*common.new_problems(faults, known), *_moves(before.metadata, pod.metadata)], []
 
@@ -231,10 +230,18 @@ def _warnings(meta: Meta, namespace: str, view: AdmissionView) -> list[str]:
     return [warning for warning in (member, resources, missing) if warning]
 
 
-def _not_evaluated(pod: Pod) -> list[str]:
-    native = grouping.native_group(pod.spec.scheduling_group)
-    alone = native and not grouping.group_of(pod.metadata) and pod.metadata.controller() is None
-    return [grouping.not_evaluated_text(native)] if alone else []
+def _in_native_group(pod: _Pod, namespace: str, view: AdmissionView) -> bool:
+    """Whether the group of Kubernetes' own that a pod names decides which group it joins, which the controller finds out.
+
+    That which Kubernetes makes for a Job changes nothing: its pods are in the Job's group.
+    """
+    if not grouping.native_group(pod.spec.scheduling_group):
+        return False
+    owner = pod.metadata.controller()
+    job = view.get(kinds.JOBS, owner.name, namespace) if owner is not None and grouping.JOB.matches(owner) else None
+    if job is None or owner is None or job.metadata.uid != owner.uid:
+        return True
+    return bool(grouping.native_group(job.spec.template.spec.scheduling_group))
 
 
 def _moves(before: Meta, after: Meta) -> list[Problem]:

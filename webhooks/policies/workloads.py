@@ -51,6 +51,8 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
 
 def _ours(gang: DescribedGang, workload: WorkloadKind, one: WorkloadObject, settings: WebhookSettings) -> bool:
     """Whether Muster schedules pods of a gang; of those without templates nobody but Muster reads the annotations."""
+    if gang.in_native_group():
+        return False
     named = gang.scheduler_names or named_schedulers(workload, one)
     return any(map(settings.ours, named)) or (not workload.templates and any(map(common.is_gang, gang.metas)))
 

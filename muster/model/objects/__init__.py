@@ -71,6 +71,7 @@ from muster.model.objects.quotas import (
     ScopeSelector,
 )
 from muster.model.objects.scheduling import (
+    NativePodGroup,
     NetworkTier,
     NetworkTopology,
     PodDisruptionBudget,
@@ -146,6 +147,7 @@ __all__ = [
     "Meta",
     "Namespace",
     "NamespaceStatus",
+    "NativePodGroup",
     "NetworkTier",
     "NetworkTopology",
     "Node",

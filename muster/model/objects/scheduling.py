@@ -87,6 +87,55 @@ class PodGroup(Object, frozen=True, kw_only=True):
             _share(each, "type", "status", "reason", "message", "transition_id")
 
 
+class GangPolicy(ApiStruct, frozen=True, kw_only=True):
+    """How many pods of a native group start together."""
+
+    min_count: int = 1
+
+
+class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
+    """One of two: a gang, or pods that start by themselves (``basic``)."""
+
+    gang: GangPolicy | None = None
+
+
+class SchedulingConstraints(ApiStruct, frozen=True, kw_only=True):
+    """Where the pods of a native group have to be together."""
+
+    topology: tuple[Json, ...] | None = None
+
+
+class DisruptionMode(ApiStruct, frozen=True, kw_only=True):
+    """Whether a native group is evicted pod by pod, or all at once."""
+
+    all: Json = None
+
+
+class NativePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """What a native group asks for; what is missing here has no meaning for Muster."""
+
+    parent_composite_pod_group_name: str | None = None
+    scheduling_policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
+    scheduling_constraints: SchedulingConstraints | None = None
+    resource_claims: tuple[Json, ...] | None = None
+    disruption_mode: DisruptionMode | None = None
+    priority_class_name: str = ""
+    preemption_policy: str | None = None
+
+
+class NativePodGroupStatus(ApiStruct, frozen=True, kw_only=True):
+    """What its scheduler says of a native group."""
+
+    conditions: tuple[Condition, ...] | None = None
+
+
+class NativePodGroup(Object, frozen=True, kw_only=True):
+    """A PodGroup of Kubernetes' own (scheduling.k8s.io/v1beta1)."""
+
+    spec: NativePodGroupSpec = field(default_factory=NativePodGroupSpec)
+    status: NativePodGroupStatus = field(default_factory=NativePodGroupStatus)
+
+
 class QueueGuarantee(ApiStruct, frozen=True, kw_only=True):
     """What a queue always has."""
 

@@ -1,0 +1,65 @@
+"""PodGroups of Kubernetes' own (``scheduling.k8s.io``): what of them Muster evaluates, and how the group is described that stands for one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import structs
+
+from muster.model import names
+from muster.model.objects import Meta, NativePodGroup
+
+INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
+"""Type of the condition that Kubernetes' own scheduler writes."""
+
+
+def min_member(native: NativePodGroup) -> int:
+    """Return how many of its pods start together: a basic group is no gang."""
+    gang = native.spec.scheduling_policy.gang
+    return gang.min_count if gang is not None else 1
+
+
+def described(native: NativePodGroup) -> Meta:
+    """Return its metadata with what its spec says as the annotations that say it of a group of Muster's."""
+    said = {names.GROUP_MIN_MEMBER_KEYS[0]: str(min_member(native))}
+    return structs.replace(native.metadata, annotations={**(native.metadata.annotations or {}), **said})
+
+
+def disruption(native: NativePodGroup) -> dict[str, str]:
+    """Return what it says of evictions as annotations of the group that stands for it."""
+    mode = native.spec.disruption_mode
+    found = {names.DISRUPTION_MODE: names.DISRUPTION_ALL} if mode is not None and mode.all is not None else {}
+    never = native.spec.preemption_policy == names.NEVER
+    return {**found, **({names.PREEMPTION_POLICY: names.NEVER} if never else {})}
+
+
+def not_evaluated(native: NativePodGroup) -> str:
+    """Say what a native group asks for that Muster doesn't evaluate; empty where there is nothing."""
+    spec = native.spec
+    constraints = spec.scheduling_constraints
+    asked = {
+        "parentCompositePodGroupName": spec.parent_composite_pod_group_name,
+        "resourceClaims": spec.resource_claims,
+        "schedulingConstraints.topology": constraints.topology if constraints is not None else None,
+    }
+    fields = [f"spec.{name}" for name, value in asked.items() if value]
+    if not fields:
+        return ""
+    verb = "is" if len(fields) == 1 else "are"
+    return (
+        f"PodGroup {native.name} of {names.KUBERNETES_GROUP}: {', '.join(fields)} {verb} not evaluated, and its pods wait;"
+        " create the PodGroup without"
+    )
+
+
+def not_served_text(name: str) -> str:
+    """Say that a pod waits for a native group that the cluster doesn't serve in the version that Muster reads."""
+    return (
+        f"PodGroup {name} of {names.KUBERNETES_GROUP} (spec.schedulingGroup) is not evaluated, and the pod waits: the API server"
+        f" does not serve {names.KUBERNETES_GROUP}/v1beta1 podgroups; serve it, or create the pod without spec.schedulingGroup"
+    )
+
+
+def absent_text(name: str) -> str:
+    """Say that a pod waits for a native group that isn't there."""
+    return f"PodGroup {name} of {names.KUBERNETES_GROUP} (spec.schedulingGroup) does not exist: create it"
