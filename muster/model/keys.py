@@ -36,6 +36,8 @@ KNOWN: Final = frozenset(
         names.OWNER,
         names.WANTED_RESOURCES,
         names.MEMBER_OF,
+        names.DISRUPTION_MODE,
+        names.PREEMPTION_POLICY,
         names.DESCRIBED,
         names.OWNER_READER,
         names.QUOTA_MODE,

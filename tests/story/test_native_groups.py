@@ -109,6 +109,7 @@ class Cluster:
     def __init__(self, kubeconfig: Path, namespace: str) -> None:
         self.kubeconfig, self.namespace = kubeconfig, namespace
         assert kubectl(kubeconfig, "create", "namespace", namespace).returncode == 0
+        assert self.run("wait", "serviceaccount/default", "--for=create", "--timeout=60s").returncode == 0
 
     def clear(self) -> None:
         """Take away what others would wait for."""
