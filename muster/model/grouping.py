@@ -22,7 +22,7 @@ from muster.model.text import shown
 
 _MAX_INT32: Final = 2**31 - 1
 _SHOWN: Final = 40
-_LONGEST_TIER: Final = 253
+_LONGEST_TIER: Final = 317  # A label key: a prefix of 253 characters, a slash, a name of 63.
 _GENERATED: Final = "podgroup-"
 
 

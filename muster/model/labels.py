@@ -97,3 +97,11 @@ def _value_faults(values: Iterable[str], path: str) -> Iterator[tuple[str, str]]
                 path,
                 f'"{value[:64]}" can\'t be the value of a label: write at most 63 letters, digits, "-", "_" and "."',
             )
+
+
+def means_tier(asked: str, name: str, key: str) -> bool:
+    """Tell whether what somebody asks for is a tier of the network with this name, and with this node label's key where it has one.
+
+    Of HyperNodes, which have no key, the name stands for every key that ends with it.
+    """
+    return asked in {name, key} or (not key and asked.rpartition("/")[2] == name)

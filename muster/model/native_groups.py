@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import structs
 
 from muster.model import names
-from muster.model.objects import Meta, NativePodGroup
+from muster.model.objects import Meta, NativePodGroup, TopologyConstraint
 
 INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 """Type of the condition that Kubernetes' own scheduler writes."""
@@ -22,7 +22,20 @@ def min_member(native: NativePodGroup) -> int:
 def described(native: NativePodGroup) -> Meta:
     """Return its metadata with what its spec says as the annotations that say it of a group of Muster's."""
     said = {names.GROUP_MIN_MEMBER_KEYS[0]: str(min_member(native))}
+    if key := required_tier(native):
+        said |= {names.TOPOLOGY_MODE: "hard", names.TOPOLOGY_TIER: key}
     return structs.replace(native.metadata, annotations={**(native.metadata.annotations or {}), **said})
+
+
+def required_tier(native: NativePodGroup) -> str:
+    """Return the key of the node label of which all its pods need one value; empty where they may be anywhere."""
+    asked = _topology(native)
+    return asked[0].key if len(asked) == 1 else ""
+
+
+def _topology(native: NativePodGroup) -> tuple[TopologyConstraint, ...]:
+    constraints = native.spec.scheduling_constraints
+    return (constraints.topology or ()) if constraints is not None else ()
 
 
 def disruption(native: NativePodGroup) -> dict[str, str]:
@@ -33,14 +46,16 @@ def disruption(native: NativePodGroup) -> dict[str, str]:
     return {**found, **({names.PREEMPTION_POLICY: names.NEVER} if never else {})}
 
 
-def not_evaluated(native: NativePodGroup) -> str:
-    """Say what a native group asks for that Muster doesn't evaluate; empty where there is nothing."""
+def not_evaluated(native: NativePodGroup, *, of_job: bool = False) -> str:
+    """Say what a native group asks for that Muster doesn't evaluate; empty where there is nothing.
+
+    ``of_job``: the group of its Job stands for it, and that only says what the Job says.
+    """
     spec = native.spec
-    constraints = spec.scheduling_constraints
     asked = {
         "parentCompositePodGroupName": spec.parent_composite_pod_group_name,
         "resourceClaims": spec.resource_claims,
-        "schedulingConstraints.topology": constraints.topology if constraints is not None else None,
+        "schedulingConstraints.topology": _topology(native)[0 if of_job else 1 :],
     }
     fields = [f"spec.{name}" for name, value in asked.items() if value]
     if not fields:

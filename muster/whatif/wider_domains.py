@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from muster.model import names
+from muster.model import labels, names
 from muster.model.objects import NetworkTopology
 from muster.model.objects.scheduling import SubGroupPolicy
 from muster.whatif import trials
@@ -48,7 +48,7 @@ def _wider(cluster: WhatIfCluster, highest: int | None, name: str) -> list[Tier]
     snapshot = cluster.snapshot()
     tree = tiers.read(snapshot.table, snapshot.hypernodes, cluster.policy.topology_levels)
     if name:
-        highest = max((tier.number for tier in tree.tiers if tier.label == name), default=0)
+        highest = max((tier.number for tier in tree.tiers if labels.means_tier(name, tier.label, tier.key)), default=0)
     return [tier for tier in tree.tiers if highest is not None and tier.number > highest and tier.names]
 
 

@@ -109,14 +109,15 @@ class NativeGroups:
         pods = self._pods(native)
         if not pods:
             return  # Whose scheduler it is for is not known yet.
-        if unknown := native_groups.not_evaluated(native):
+        of_job = self._group_of_job(pods)
+        if unknown := native_groups.not_evaluated(native, of_job=bool(of_job)):
             await self._write(native, _unschedulable(unknown))
             return
-        name = self._group_of_job(pods) or grouping.generated_name(native.metadata.uid)
+        name = of_job or grouping.generated_name(native.metadata.uid)
         found = self._informers.find_group(native.namespace, name)
         if found is not None:
             await self._follow(native, pods, found[1])
-        elif not self._group_of_job(pods):
+        elif not of_job:
             await self._make(native, pods, key)
         for pod in pods:
             if not grouping.group_of(pod.metadata) and not pod.spec.node_name:

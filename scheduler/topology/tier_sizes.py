@@ -16,7 +16,9 @@ def of(tree: TopologyTree, table: NodeTable, *, autoscaled: bool) -> tuple[Netwo
     A resource that some node has is listed for each tier, be it with nothing: one that isn't listed nobody knows of.
     """
     if autoscaled or not tree.tiers:
-        return tuple(NetworkTier(tier=each.number, name=each.label, domains=len(each.names)) for each in tree.tiers)
+        return tuple(
+            NetworkTier(tier=each.number, name=each.label, key=each.key, domains=len(each.names)) for each in tree.tiers
+        )
     amounts = [_allocatable(node) for node in table.nodes]
     known = sorted({name for each in amounts for name in each.nano})
     return tuple(_sized(tier, amounts, known) for tier in tree.tiers)
@@ -32,6 +34,7 @@ def _sized(tier: Tier, amounts: list[Resources], known: list[str]) -> NetworkTie
     return NetworkTier(
         tier=tier.number,
         name=tier.label,
+        key=tier.key,
         domains=len(tier.names),
         largest={name: written.get(name, "0") for name in known},
     )

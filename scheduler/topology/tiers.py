@@ -41,12 +41,14 @@ class Tier(Struct, frozen=True, eq=False, dict=True):
         label: what people call it: the tier's name, or the last part of the label's key; empty where nobody said.
         names: the domains' names.
         codes: the domain of each node as a place in ``names``, `NOWHERE` of those that are in none, [nodes].
+        key: the node label's whole key; empty where HyperNodes say it.
     """
 
     number: int
     label: str
     names: tuple[str, ...]
     codes: Rows
+    key: str = ""
 
     @property
     def word(self) -> str:
@@ -74,7 +76,9 @@ class TopologyTree(Struct, frozen=True, eq=False):
         """Return the tiers whose domains will do, the closest first; none where the one that is named doesn't exist."""
         highest = constraint.highest_tier
         if constraint.tier_name:
-            named = [tier.number for tier in self.tiers if tier.label == constraint.tier_name]
+            named = [
+                tier.number for tier in self.tiers if labels.means_tier(constraint.tier_name, tier.label, tier.key)
+            ]
             if not named:
                 return ()
             highest = max(named) if highest is None else min(highest, max(named))
@@ -102,7 +106,7 @@ def of_labels(table: NodeTable, keys: Sequence[str]) -> TopologyTree:
             codes.append(numbers.setdefault(values, len(numbers)) if values[-1] else NOWHERE)
         shown = _short_names(list(numbers))
         label = keys[depth].rpartition("/")[2]
-        tiers.append(Tier(len(keys) - depth, label, shown, read_only(np.array(codes, dtype=np.intp))))
+        tiers.append(Tier(len(keys) - depth, label, shown, read_only(np.array(codes, dtype=np.intp)), keys[depth]))
     return TopologyTree(tuple(reversed(tiers)))
 
 

@@ -93,6 +93,24 @@ def test_a_tier_that_does_not_exist_is_named():
     assert "tier 0 is below the smallest domains; there are 1 (rack), 2 (zone)" in why(found, "train")
 
 
+def test_a_tier_is_meant_by_the_whole_key_of_its_label_and_by_no_other_key_that_ends_alike():
+    policy = LEVELS.replace("[zone, rack]", "[example.com/zone, example.com/rack]")
+    nodes = [node(name, 4, **{"example.com/zone": "a", "example.com/rack": name}) for name in ("a1-0", "a2-0")]
+    for tier in ("rack", "example.com/rack"):
+        found = decided(*nodes, *gang("train", 4, networkTopology=hard(tier)), policy=policy)
+        assert len(domains(found, "train")) == 1
+    found = decided(*nodes, *gang("train", 4, networkTopology=hard("topology.kubernetes.io/rack")), policy=policy)
+    assert "no tier is named 'topology.kubernetes.io/rack'; there are 1 (rack), 2 (zone)" in why(found, "train")
+
+
+def test_of_hypernodes_the_tier_s_name_stands_for_every_key_that_ends_with_it():
+    racked = [hypernode("r1", 1, "a1-0", "a1-1", tier_name="rack"), hypernode("r2", 1, "a2-0", tier_name="rack")]
+    found = decided(
+        *racks(a1=[4, 4], a2=[4]), *racked, *gang("train", 8, networkTopology=hard("topology.kubernetes.io/rack"))
+    )
+    assert domains(found, "train") == {"a1"}
+
+
 def test_racks_of_two_zones_may_have_one_name():
     nodes = [node("n0", 2, zone="a", rack="r1"), node("n1", 2, zone="b", rack="r1")]
     found = decided(*nodes, *gang("train", 4, networkTopology=hard(1)))

@@ -54,6 +54,12 @@ spec:
   tolerations: [{operator: Exists}]
   containers: [{name: main, image: busybox, resources: {requests: {cpu: CPU}}}]
 """
+RACK = """
+apiVersion: topology.volcano.sh/v1alpha1
+kind: HyperNode
+metadata: {name: rack-1}
+spec: {tier: 1, tierName: rack, members: [{type: Node, selector: {exactMatch: {name: native}}}]}
+"""
 CLASS = """
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -278,20 +284,33 @@ def test_the_queue_is_named_by_the_group(cluster: Cluster) -> None:
 
 
 def test_what_is_not_evaluated_waits_and_says_so(cluster: Cluster) -> None:
-    cluster.group("{gang: {minCount: 1}}", 1, spec=", schedulingConstraints: {topology: [{key: rack}]}")
-    condition = cluster.condition("False", "schedulingConstraints.topology is not evaluated")
+    cluster.group("{gang: {minCount: 1}}", 1, spec=", resourceClaims: [{name: gpus, resourceClaimName: shared}]")
+    condition = cluster.condition("False", "resourceClaims is not evaluated")
     assert condition["reason"] == "Unschedulable"
     cluster.until(
         "events",
         "",
         lambda found: any(
-            each["reason"] == "FailedScheduling"
-            and "schedulingConstraints.topology is not evaluated" in each["message"]
+            each["reason"] == "FailedScheduling" and "resourceClaims is not evaluated" in each["message"]
             for each in found["items"]
         ),
     )
     assert cluster.placed() == 0
     assert cluster.get(OURS)["items"] == []
+
+
+def test_its_pods_are_in_one_domain_of_the_level_that_it_names(cluster: Cluster) -> None:
+    cluster.group("{gang: {minCount: 2}}", 2, spec=", schedulingConstraints: {topology: [{key: example.com/rack}]}")
+    cluster.condition("False", "nothing describes the network")
+    assert cluster.placed() == 0
+    cluster.apply(RACK)
+    try:
+        cluster.condition("True")
+        (ours,) = cluster.get(OURS)["items"]
+        assert ours["spec"]["networkTopology"] == {"mode": "hard", "highestTierName": "example.com/rack"}
+        assert cluster.placed() == 2
+    finally:
+        cluster.run("delete", "hypernode", "rack-1")
 
 
 def test_priority_and_evictions_are_those_that_it_names(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from muster.ledger.reservations import held
-from muster.model import grouping, kinds, names
+from muster.model import grouping, kinds, labels, names
 from muster.model.amounts import Resources
 from muster.model.objects import Meta, NetworkTier, NetworkTopology, PodGroupSpec
 from muster.model.text import listed
@@ -40,14 +40,14 @@ class NetworkRequest(Struct, frozen=True):
         """Return the tiers whose domains will do."""
         number, name = self.topology.highest_tier_allowed, self.topology.highest_tier_name
         if name:
-            number = max((each.tier for each in tiers if each.name == name), default=-1)
+            number = max((each.tier for each in tiers if labels.means_tier(name, each.name, each.key)), default=-1)
         return [each for each in tiers if number is None or each.tier <= number]
 
     def exists(self, tiers: Sequence[NetworkTier]) -> bool:
         """Whether the tier that it names is one of them."""
         number, name = self.topology.highest_tier_allowed, self.topology.highest_tier_name
         if name:
-            return any(each.name == name for each in tiers)
+            return any(labels.means_tier(name, each.name, each.key) for each in tiers)
         return number is None or any(each.tier == number for each in tiers)
 
 

@@ -86,6 +86,7 @@ from muster.model.objects.scheduling import (
     QueueSpec,
     QueueStatus,
     SubGroupPolicy,
+    TopologyConstraint,
 )
 from muster.model.objects.storage import (
     CSIDriverLimit,
@@ -200,6 +201,7 @@ __all__ = [
     "SubGroupPolicy",
     "Taint",
     "Toleration",
+    "TopologyConstraint",
     "TopologyRequirement",
     "TopologySelectorTerm",
     "TopologySpreadConstraint",

@@ -99,10 +99,16 @@ class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
     gang: GangPolicy | None = None
 
 
+class TopologyConstraint(ApiStruct, frozen=True, kw_only=True):
+    """The key of a node label, of which the pods of a native group need one value."""
+
+    key: str = ""
+
+
 class SchedulingConstraints(ApiStruct, frozen=True, kw_only=True):
     """Where the pods of a native group have to be together."""
 
-    topology: tuple[Json, ...] | None = None
+    topology: tuple[TopologyConstraint, ...] | None = None
 
 
 class DisruptionMode(ApiStruct, frozen=True, kw_only=True):
@@ -165,6 +171,7 @@ class NetworkTier(ApiStruct, frozen=True, kw_only=True):
 
     tier: int = 0
     name: str = ""
+    key: str = ""
     domains: int = 0
     largest: dict[str, Json] | None = None
 
