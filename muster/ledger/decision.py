@@ -39,10 +39,11 @@ Answer = Reserved | Exceeded | Unavailable | Observed
 
 
 class Decision(Struct, frozen=True):
-    """A table to store and the answers that then hold, in the order of the requests."""
+    """A table to store and the answers that then hold, in the order of the requests; ``summary`` is the table's, where it was summed anyway."""
 
     table: Table
     answers: tuple[Answer, ...]
+    summary: str = ""
 
     @property
     def needs_write(self) -> bool:
@@ -68,7 +69,7 @@ def decide(
     coming = {each.account for each in reservations}
     table = _with_updates(table, view, requests).fold(view, coming=coming, waits=waits)
     over = table.overcommitted() if len(reservations) < len(requests) else ()
-    table, given = table.reserve(reservations)
+    table, given, summary = table.reserve_summed(reservations)
     rest = iter(given)
     answers: list[Answer] = [
         _with_holders(next(rest), table, view)
@@ -76,7 +77,7 @@ def decide(
         else Observed(tuple(shortage for shortage in over if shortage.quota == each.name))
         for each in requests
     ]
-    return Decision(table, tuple(answers))
+    return Decision(table, tuple(answers), summary)
 
 
 def defer(namespace: str, table: Table, view: LedgerView, requests: Sequence[Request]) -> Decision:

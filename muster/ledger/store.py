@@ -142,8 +142,8 @@ class Store:
         ledger = QuotaLedger(metadata=Meta(name=LEDGER_NAME, namespace=namespace))
         return self._keep(await self._client.create(QUOTALEDGERS, ledger, namespace))
 
-    async def write(self, entry: StoredLedger, table: Table) -> StoredLedger:
-        """Replace ``entry`` by ``table``, if the ledger is still at that version.
+    async def write(self, entry: StoredLedger, table: Table, summary: str = "") -> StoredLedger:
+        """Replace ``entry`` by ``table``, if the ledger is still at that version; ``summary`` is the table's, where it is known.
 
         Raises:
             ConflictError: somebody else wrote it.
@@ -151,8 +151,9 @@ class Store:
             KubeError: it couldn't be written, or nobody knows whether it was: read it again.
         """
         table.validate()
-        known = set(map(id, entry.table.rows))
-        data = table.render()
+        # Of a ledger that nobody can read there are no rows, however many texts.
+        known = dict(zip(map(id, entry.table.rows), entry.ledger.data.rows, strict=False))
+        data = table.render(known, summary)
         for row, text in zip(table.rows, data.rows, strict=True):
             if id(row) not in known:
                 check(row, text)

@@ -69,7 +69,7 @@ from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, RowStat
 from muster.ledger.tally import Tally, Totals, outgrows
 from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, covers, source
 from muster.model import scopes, versions
-from muster.model.amounts import NOTHING, Resources, amount_text
+from muster.model.amounts import NOTHING, Resources
 from muster.model.objects import LedgerData
 
 MOST_ROWS: Final = 5000
@@ -160,11 +160,15 @@ class Table(Struct, frozen=True):
 
         The answers are in the order of ``requests``; they hold once the table is stored.
         """
+        return self.reserve_summed(requests)[:2]
+
+    def reserve_summed(self, requests: Iterable[ReservationRequest]) -> tuple[Self, tuple[ReservationAnswer, ...], str]:
+        """Reserve as `reserve` does, and return the new table's summary, too: it is summed already."""
         tally, waiting = Tally(self.quotas, self.rows), unsettled(self.rows)
         limits = limited_names(self.quotas, self.rows)
         rows = (_row(request, self.scope_sets, limits) for request in requests)
         answers = tuple(self._reserve(row, tally, waiting) for row in rows)
-        return replace(self, rows=tally.rows), answers
+        return replace(self, rows=tally.rows), answers, tally.summary()
 
     def fold(
         self,
@@ -225,14 +229,19 @@ class Table(Struct, frozen=True):
         table.validate()
         return table
 
-    def render(self) -> LedgerData:
-        """Write it as the object holds it."""
+    def render(self, texts: Mapping[int, str] | None = None, summary: str = "") -> LedgerData:
+        """Write it as the object holds it.
+
+        Args:
+            texts: the texts of rows that were read or written before, by the rows' `id`.
+            summary: of this table; made anew where none is given.
+        """
+        known = texts or {}
         quotas = {name: totals.render() for name, totals in sorted(self.quotas.items())}
         observed = {name: str(revision) for name, revision in sorted(self.observed.items())}
-        rows = tuple(str(row) for row in self.rows)
-        return LedgerData(
-            summary=self._summary(), seeded_at=self.seeded_at, observed=observed, quotas=quotas, rows=rows
-        )
+        rows = tuple(known.get(id(row)) or str(row) for row in self.rows)
+        told = summary or Tally(self.quotas, self.rows).summary()
+        return LedgerData(summary=told, seeded_at=self.seeded_at, observed=observed, quotas=quotas, rows=rows)
 
     def validate(self) -> None:
         """Check what every table must be, whatever happened.
@@ -338,15 +347,6 @@ class Table(Struct, frozen=True):
         late = [shown for shown in view.born_after(self.observed) if shown.uid not in known]
         ages = [each for some in (marked, late) for each in sorted(some, key=lambda each: each.age)]
         return [each for each in ages if not each.wanted]
-
-    def _summary(self) -> str:
-        tally = Tally(self.quotas, self.rows)
-        return ", ".join(
-            f"{name} {plain} {amount_text(plain, tally.taken(name, resource))}/{amount_text(plain, most)}"
-            for name, totals in sorted(self.quotas.items())
-            for resource, most in sorted(totals.hard.nano.items())
-            for plain in scopes.split_name(resource)[:1]
-        )
 
 
 def _row(request: ReservationRequest, scope_sets: Iterable[str], limits: frozenset[str]) -> Row:

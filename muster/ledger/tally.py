@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from muster.ledger.reservations import GROUPS, Shortage, limited
 from muster.ledger.rows import Key, MalformedLedgerError, Row, RowState, bounded
 from muster.model import scopes
-from muster.model.amounts import NOTHING, QuantityError, Resources
+from muster.model.amounts import NOTHING, QuantityError, Resources, amount_text
 from muster.model.objects import QuotaTotals
 
 OBJECT_BYTES: Final = 1_300_000
@@ -152,6 +152,15 @@ class Tally:
             self._shortage(quota, resource, self.taken(quota, resource), 0, self._beyond)
             for quota, totals in self._quotas.items()
             for resource in totals.hard
+        )
+
+    def summary(self) -> str:
+        """Say in a line what is taken of each quota, for people."""
+        return ", ".join(
+            f"{name} {plain} {amount_text(plain, self.taken(name, resource))}/{amount_text(plain, most)}"
+            for name, totals in sorted(self._quotas.items())
+            for resource, most in sorted(totals.hard.nano.items())
+            for plain in scopes.split_name(resource)[:1]
         )
 
     def add(self, row: Row) -> tuple[Shortage, ...]:
