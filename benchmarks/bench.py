@@ -4,7 +4,8 @@
 
 A goal is a ratio to what the same machine does in the same minutes without Muster's part: a binder that decides nothing, a webhook
 that allows everything. Seconds alone say what the machine was busy with. "slower" is said only where the ratio is a tenth over
-that of the last run. ``--record`` appends the figures to benchmarks/history.jsonl and draws benchmarks/history.svg.
+that of the last run. ``--record`` appends the figures to benchmarks/history.jsonl, draws benchmarks/history.svg, and writes the
+table into benchmarks/results.md.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from webhooks.registration import UrlBase, configurations
 
 HISTORY: Final = Path(__file__).parent / "history.jsonl"
 PLOT: Final = Path(__file__).parent / "history.svg"
+RESULTS: Final = Path(__file__).parent / "results.md"
 _REVIEWS: Final = 8_000
 _CREATIONS: Final = 1_500
 _CLIENTS: Final = 64
@@ -269,12 +271,16 @@ def main(arguments: Sequence[str]) -> None:
             print(f"  {figure.name}: {figure.value:.2f} {figure.unit}", file=sys.stderr, flush=True)
             figures.append(figure)
     runs = history.read(HISTORY)
-    print(history.table([asdict(each) for each in figures], runs[-1] if runs else None))
+    table = history.table([asdict(each) for each in figures], runs[-1] if runs else None)
+    print(table)
     if options.record:
         run = {"date": SystemClock().now().isoformat(), "commit": _commit()}
         weather = {"calibrations": [asdict(each) for each in calibrations]}
         history.append(HISTORY, run | weather | {"figures": [asdict(each) for each in figures]})
         PLOT.write_text(history.plot(history.read(HISTORY)), encoding="utf-8")
+        said = f"{run['date'][:10]}, commit {run['commit']}. " + "; ".join(map(str, calibrations[:1]))
+        text = RESULTS.read_text(encoding="utf-8")
+        RESULTS.write_text(history.with_table(text, f"{said}\n\n{table}"), encoding="utf-8")
 
 
 def _commit() -> str:

@@ -43,6 +43,15 @@ def table(figures: Sequence[Run], last: Run | None) -> str:
     return "\n".join(lines)
 
 
+def with_table(page: str, table: str) -> str:
+    """Return a page with ``table`` between its two marks."""
+    before, mark, rest = page.partition("<!-- bench -->\n")
+    _, end, after = rest.partition("<!-- /bench -->")
+    if not (mark and end):
+        raise SystemExit("the page lacks the marks <!-- bench --> and <!-- /bench -->")
+    return f"{before}{mark}\n{table}\n\n{end}{after}"
+
+
 def _compared(figure: Run, before: Run | None) -> list[str]:
     if before is None:
         return []

@@ -1,22 +1,19 @@
 """How long `scheduler.engine.cycle.decide` takes: processor seconds on made-up clusters.
 
-Run: python benchmarks/scheduler_decide.py [SHAPE ...] [--runs N] [--csv FILE]
-Without a shape all are measured. Each line gives the median of N runs, the minimum, and what was decided. The shapes
-``growth-*`` are the data of a plot: time against nodes, pods, queues and reclaiming jobs; --csv writes them to a file.
+Run: python benchmarks/scheduler_decide.py [SHAPE ...] [--runs N]
+Without a shape all are measured. Each line gives the median of N runs, the minimum, and what was decided. How time grows with
+a cluster is shown by growth.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import gc
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -299,46 +296,24 @@ SHAPES: Final[dict[str, Callable[[], Shape]]] = {
     "spread": lambda: sociable(1000, 1000, _spread),
     "claims": lambda: claiming(1000, 1000),
 }
-GROWTH: Final[dict[str, tuple[Iterable[int], Callable[[int], Shape]]]] = {
-    "growth-nodes": ((250, 500, 1000, 2000, 4000), lambda size: gangs(100, 100, 20, size)),
-    "growth-pods": ((2500, 5000, 10_000, 20_000, 40_000), lambda size: gangs(size // 100, 100, 20, 2000)),
-    "growth-queues": ((10, 100, 500, 1000), queued),
-    "growth-reclaim": ((50, 100, 200, 400), lambda size: reclaiming(size, size)),
-}
-
-
-def chosen(wanted: list[str]) -> Iterator[tuple[str, int, Callable[[], Shape]]]:
-    for name, make in SHAPES.items():
-        if not wanted or name in wanted:
-            yield name, 0, make
-    for name, (sizes, make_sized) in GROWTH.items():
-        for size in sizes if not wanted or name in wanted else ():
-            yield name, size, partial(make_sized, size)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shapes", nargs="*", choices=[[], *SHAPES, *GROWTH])
+    parser.add_argument("shapes", nargs="*", choices=[[], *SHAPES])
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--csv", type=Path)
     options = parser.parse_args()
-    rows = []
-    for name, size, make in chosen(options.shapes):
+    for name, make in SHAPES.items():
+        if options.shapes and name not in options.shapes:
+            continue
         measure = make()
         runs = [measure() for _ in range(options.runs)]
         times, plan = [took for took, _ in runs], runs[-1][1]
-        rows.append((name, size, statistics.median(times), min(times), len(plan.binds), len(plan.evictions)))
-        label = f"{name} {size}" if size else name
         print(
-            f"{label:22} median {rows[-1][2]:.3f} s, min {rows[-1][3]:.3f}; {len(plan.binds)} binds, "
+            f"{name:22} median {statistics.median(times):.3f} s, min {min(times):.3f}; {len(plan.binds)} binds, "
             f"{len(plan.evictions)} evictions, {len(plan.pipelined)} nominations"
         )
         sys.stdout.flush()
-    if options.csv is not None:
-        with options.csv.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(("shape", "size", "median_seconds", "min_seconds", "binds", "evictions"))
-            writer.writerows(rows)
 
 
 if __name__ == "__main__":
