@@ -31,7 +31,7 @@ ADMISSION: Final = (
     Arrow("webhooks.admission", "find", "muster.kube.client"),
     Arrow("webhooks.admission", "reserve", "muster.ledger.committer"),
     Arrow("muster.ledger.committer", "decide", "muster.ledger.decision"),
-    Arrow("muster.ledger.decision", "reserve", "muster.ledger.table"),
+    Arrow("muster.ledger.decision", "reserve_summed", "muster.ledger.table"),
     Arrow("muster.ledger.committer", "write", "muster.ledger.store"),
     Arrow("muster.ledger.store", "replace", "muster.kube.client"),
     Arrow("webhooks.admission", "render", "webhooks.review"),
