@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import structs
 
 from muster.model import names
-from muster.model.objects import Meta, NativePodGroup, TopologyConstraint
+from muster.model.objects import Meta, NativePodGroup, NativeTopologyConstraint
 
 INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 """Type of the condition that Kubernetes' own scheduler writes."""
@@ -33,7 +33,7 @@ def required_tier(native: NativePodGroup) -> str:
     return asked[0].key if len(asked) == 1 else ""
 
 
-def _topology(native: NativePodGroup) -> tuple[TopologyConstraint, ...]:
+def _topology(native: NativePodGroup) -> tuple[NativeTopologyConstraint, ...]:
     constraints = native.spec.scheduling_constraints
     return (constraints.topology or ()) if constraints is not None else ()
 

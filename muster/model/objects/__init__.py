@@ -72,6 +72,7 @@ from muster.model.objects.quotas import (
 )
 from muster.model.objects.scheduling import (
     NativePodGroup,
+    NativeTopologyConstraint,
     NetworkTier,
     NetworkTopology,
     PodDisruptionBudget,
@@ -86,7 +87,6 @@ from muster.model.objects.scheduling import (
     QueueSpec,
     QueueStatus,
     SubGroupPolicy,
-    TopologyConstraint,
 )
 from muster.model.objects.storage import (
     CSIDriverLimit,
@@ -149,6 +149,7 @@ __all__ = [
     "Namespace",
     "NamespaceStatus",
     "NativePodGroup",
+    "NativeTopologyConstraint",
     "NetworkTier",
     "NetworkTopology",
     "Node",
@@ -201,7 +202,6 @@ __all__ = [
     "SubGroupPolicy",
     "Taint",
     "Toleration",
-    "TopologyConstraint",
     "TopologyRequirement",
     "TopologySelectorTerm",
     "TopologySpreadConstraint",

@@ -99,7 +99,7 @@ class SchedulingPolicy(ApiStruct, frozen=True, kw_only=True):
     gang: GangPolicy | None = None
 
 
-class TopologyConstraint(ApiStruct, frozen=True, kw_only=True):
+class NativeTopologyConstraint(ApiStruct, frozen=True, kw_only=True):
     """The key of a node label, of which the pods of a native group need one value."""
 
     key: str = ""
@@ -108,7 +108,7 @@ class TopologyConstraint(ApiStruct, frozen=True, kw_only=True):
 class SchedulingConstraints(ApiStruct, frozen=True, kw_only=True):
     """Where the pods of a native group have to be together."""
 
-    topology: tuple[TopologyConstraint, ...] | None = None
+    topology: tuple[NativeTopologyConstraint, ...] | None = None
 
 
 class DisruptionMode(ApiStruct, frozen=True, kw_only=True):
