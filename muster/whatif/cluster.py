@@ -300,20 +300,20 @@ class WhatIfCluster:
         before = old or Queue(metadata=Meta(name=queue.name))
         self._on_undo(self.cluster.queue, before, gone=old is None and queue.name != names.DEFAULT_QUEUE)
 
-    def run_until_idle(self, wanted: Iterable[GroupKey]) -> RunOutcome:
+    def run_until_idle(self, wanted: Iterable[GroupKey], *, to_rest: bool = False) -> RunOutcome:
         """Decide as often as something comes of it, and tell which of some groups get nodes for their minimum.
 
-        One that is asked about alone, and has neither pods nor a Job yet, starts when it is admitted: more can't be seen.
+        It ends as soon as all of them do, unless it is to go on ``to_rest``. One that is asked about alone, and has neither pods nor
+        a Job yet, starts when it is admitted: more can't be seen.
         """
         wanted = frozenset(wanted)
         progress, timers, waited = RunProgress(wanted), RequeueTimers(), False
         for _ in range(CYCLES):
             plan = self.decide(timers.requeues)
             timers.observe(plan, self.now.timestamp())
-            progress.observe(
-                plan, [key for key in wanted if len(wanted) == 1 and self._is_admitted(key, plan)], waited=waited
-            )
-            if progress.done:
+            alone = [key for key in wanted if len(wanted) == 1 and self._is_admitted(key, plan)]
+            progress.observe(plan, alone, waited=waited)
+            if progress.done and not to_rest:
                 break
             if not self._perform(plan):
                 # Whoever was taken back is tried again, and pods that have just started may be evicted, when time has gone by.

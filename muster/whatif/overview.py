@@ -166,11 +166,11 @@ def _queue(queue: Queue, share: QueueShare | None, running: int, waiting: int) -
         parent,
         queue.status.state or "Open",
         spec.weight,
-        _amounts(used),
-        _amounts(deserved),
-        _amounts(_parsed(spec.guarantee.resource if spec.guarantee is not None else None)),
-        _amounts(_parsed(spec.capability)),
-        _amounts(used.above(deserved).only(list(deserved))),
+        amounts_of(used),
+        amounts_of(deserved),
+        amounts_of(_parsed(spec.guarantee.resource if spec.guarantee is not None else None)),
+        amounts_of(_parsed(spec.capability)),
+        amounts_of(used.above(deserved).only(list(deserved))),
         running,
         waiting,
     )
@@ -179,9 +179,9 @@ def _queue(queue: Queue, share: QueueShare | None, running: int, waiting: int) -
 def _told(told: Mapping[str, Any]) -> QueueLine:
     """Return a queue as the visibility API tells of it: without its parent, guarantee and capability."""
     used, deserved = _parsed(told.get("allocated")), _parsed(told.get("deserved"))
-    borrowed = _amounts(used.above(deserved).only(list(deserved)))
+    borrowed = amounts_of(used.above(deserved).only(list(deserved)))
     return QueueLine(
-        told["queue"], "", told["state"], told["weight"], _amounts(used), _amounts(deserved), {}, {}, borrowed, 0,
+        told["queue"], "", told["state"], told["weight"], amounts_of(used), amounts_of(deserved), {}, {}, borrowed, 0,
         told["waiting"],
     )  # fmt: skip
 
@@ -194,7 +194,10 @@ def _parsed(quantities: Mapping[str, object] | None) -> Resources:
         return NOTHING
 
 
-def _amounts(found: Resources) -> Amounts:
+def amounts_of(found: Resources | None) -> Amounts:
+    """Return amounts by resource, those that aren't nothing."""
+    if found is None:
+        return {}
     return {name: Amount(nano / NANO, amount_text(name, nano)) for name, nano in found.nano.items() if nano}
 
 
