@@ -26,6 +26,7 @@ _COMMANDS: Final = {
     "job": ("muster.cli.commands.job:job", "List, view, suspend and resume Jobs."),
     "why": ("muster.cli.commands.why:why", "Explain why a workload or PodGroup waits."),
     "top": ("muster.cli.top.command:top", "Show queues, who waits and why, quotas and evictions, again and again."),
+    "ui": ("muster.cli.ui.command:ui", "Serve a page: queues with shares and history, who waits and why, what if."),
     "admit": ("muster.cli.commands.admit:admit", "Check whether files would be admitted, and when they would start."),
     "simulate": (
         "muster.cli.simulate.command:simulate",

@@ -117,3 +117,15 @@ async def _events(client: Client, namespace: str, missing: list[str]) -> tuple[E
             return ()
         found += decoding.page(kinds.EVENTS, answer.body).items
     return tuple(found)
+
+
+async def events_of(client: Client, namespace: str, name: str) -> tuple[Event, ...]:
+    """Read the events about a PodGroup.
+
+    Raises:
+        KubeError: they can't be read.
+    """
+    selector = f"involvedObject.kind=PodGroup,involvedObject.name={name}"
+    answer = await client.send(Request("GET", kinds.EVENTS.path(namespace), {"fieldSelector": selector}))
+    found: tuple[Event, ...] = decoding.page(kinds.EVENTS, answer.body).items
+    return found

@@ -35,10 +35,19 @@ Ready = asyncio.Task[None]
 
 def question_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of a question about the scheduler's decisions: `Question` has their values."""
+    return _with(command, cluster_options, text_option)
+
+
+def basis_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add those that say what is asked about: all of a `Question` but ``output``."""
+    return _with(command, cluster_options)
+
+
+def _with(command: Callable[..., Any], *first: Callable[..., Any]) -> Callable[..., Any]:
     configured = config_option(
         "The scheduler's configuration (YAML). Default: the cluster's own, else the built-in one."
     )
-    for option in (cluster_options, text_option, schedulers_option(), configured, _state_option, namespace_option):
+    for option in (*first, schedulers_option(), configured, _state_option, namespace_option):
         command = option(command)
     return command
 
