@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from functools import partial, reduce
+from operator import add
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -14,9 +17,11 @@ from muster.model.amounts import NANO, NOTHING, QuantityError, Resources, amount
 from muster.model.objects import Event, PodGroup, Queue, ResourceQuota
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
 from scheduler.model.obstacle import Stage
-from scheduler.model.plan import Plan, QueueShare
+from scheduler.model.plan import Plan
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey
+
+T = TypeVar("T", Resources, int)
 
 EVICTED: Final = ("Preempted", "Reclaimed")
 """The reasons of the events that tell a PodGroup of the eviction of its pods."""
@@ -36,7 +41,7 @@ Amounts = dict[str, Amount]
 
 
 class QueueLine(Struct, frozen=True, rename="camel"):
-    """A queue: ``used`` by its groups and those of the queues below it; ``borrowed`` is what it uses beyond what it deserves."""
+    """A queue with those below it: ``used``, ``running`` and ``waiting`` count their groups too; ``borrowed`` is what is used beyond what is deserved."""
 
     name: str
     parent: str
@@ -146,24 +151,61 @@ def of_tenant(
 
 
 def _queues(state: ClusterObjects, plan: Plan, groups: Sequence[GroupLine]) -> Iterator[QueueLine]:
-    waiting: dict[str, int] = {}
-    running: dict[str, int] = {}
-    for group in groups:
-        counted = waiting if group.waits else running
-        counted[group.queue] = counted.get(group.queue, 0) + 1
-    for each in sorted(state.of(kinds.QUEUES), key=lambda queue: queue.name):
-        share = plan.queues.get(each.name)
-        yield _queue(each, share, running.get(each.name, 0), waiting.get(each.name, 0))
+    queues = sorted(state.of(kinds.QUEUES), key=lambda queue: queue.name)
+    used = _with_children(queues, partial(_used, plan), _larger, NOTHING)
+    deserved = _with_children(queues, partial(_deserved, plan), _larger, NOTHING)
+    counts = Counter((group.queue, group.waits) for group in groups)
+    running = _with_children(queues, lambda queue: counts[queue.name, False], add, 0)
+    waiting = _with_children(queues, lambda queue: counts[queue.name, True], add, 0)
+    for each in queues:
+        yield _queue(each, used[each.name], deserved[each.name], running[each.name], waiting[each.name])
 
 
-def _queue(queue: Queue, share: QueueShare | None, running: int, waiting: int) -> QueueLine:
+def _used(plan: Plan, queue: Queue) -> Resources:
+    share = plan.queues.get(queue.name)
+    return share.allocated if share is not None else _parsed(queue.status.allocated)
+
+
+def _deserved(plan: Plan, queue: Queue) -> Resources:
+    share = plan.queues.get(queue.name)
+    return share.deserved if share is not None and share.deserved is not None else _parsed(queue.spec.deserved)
+
+
+def _parent(queue: Queue) -> str:
+    return queue.spec.parent or (names.ROOT_QUEUE if queue.name != names.ROOT_QUEUE else "")
+
+
+def _larger(own: Resources, below: Resources) -> Resources:
+    """Return what a queue has together with those below it: of plugins that divide by a tree it is what it has already."""
+    return own.maximum(below)
+
+
+def _with_children(
+    queues: Sequence[Queue], own: Callable[[Queue], T], together: Callable[[T, T], T], nothing: T
+) -> dict[str, T]:
+    """Return something of queues ``together`` with the sum of it of those below them."""
+    found = {each.name: own(each) for each in queues}
+    below: defaultdict[str, list[str]] = defaultdict(list)
+    for each in queues:
+        below[_parent(each)].append(each.name)
+    done: set[str] = set()
+
+    def add_up(name: str) -> T:
+        if name not in done:
+            done.add(name)  # a circle of parents, which admission refuses, ends where it began
+            found[name] = together(found[name], reduce(add, map(add_up, below[name]), nothing))
+        return found[name]
+
+    for each in queues:
+        add_up(each.name)
+    return found
+
+
+def _queue(queue: Queue, used: Resources, deserved: Resources, running: int, waiting: int) -> QueueLine:
     spec = queue.spec
-    used = share.allocated if share is not None else _parsed(queue.status.allocated)
-    deserved = share.deserved if share is not None and share.deserved is not None else _parsed(spec.deserved)
-    parent = spec.parent or (names.ROOT_QUEUE if queue.name != names.ROOT_QUEUE else "")
     return QueueLine(
         queue.name,
-        parent,
+        _parent(queue),
         queue.status.state or "Open",
         spec.weight,
         amounts_of(used),

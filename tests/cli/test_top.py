@@ -71,6 +71,19 @@ def test_the_columns_hold_used_deserved_guarantee_and_borrowed() -> None:
     assert lab.guarantee["cpu"] == (1, "1")
 
 
+def test_a_queue_is_shown_with_those_below_it_whatever_divides_the_cluster() -> None:
+    lab, vision, night = (
+        next(each for each in seen().queues if each.name == name) for name in ("lab", "vision", "night")
+    )
+    assert (lab.waiting, vision.waiting, night.running) == (1, 1, 1)
+    circle = [node("n", {"cpu": "8"}), queue("a", parent="b"), queue("b", parent="a"), *gang("g", [2], "a", "n")]
+    cluster = asked(circle)
+    assert {each.name: each.used["cpu"].text for each in overview(cluster.state, [], cluster.decide()).queues} == {
+        "a": "2",
+        "b": "2",
+    }
+
+
 def test_a_bar_says_without_colour_what_is_used_borrowed_deserved_and_guaranteed() -> None:
     bar = screen._bar(6, 4, 2, 8, 8, Style(80, marks=PLAIN))
     assert bar == "#|##++  "

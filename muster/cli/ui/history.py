@@ -77,5 +77,5 @@ def _values(overview: Overview) -> dict[_Series, float]:
                 if top:
                     found[ALL, resource, kind] += amount.value
         found[queue.name, "", _WAITING] = queue.waiting
-        found[ALL, "", _WAITING] += queue.waiting
+        found[ALL, "", _WAITING] += queue.waiting if top else 0
     return found
