@@ -100,10 +100,11 @@ def _moments(group: PodGroup, pods: list[Pod], events: Iterable[Event]) -> Itera
         if when is not None:
             yield Moment(when, "event", event.reason, event.message, event.count or 1)
     placed = sorted(when for each in pods if (when := _placed(each)) is not None)
-    if placed:
+    whole = len(placed) == len(pods)
+    if placed and not (whole and placed[0] == placed[-1]):
         yield Moment(placed[0], "pods", "first pod on a node")
-    if len(placed) > 1 and len(placed) == len(pods):
-        yield Moment(placed[-1], "pods", f"all {len(pods)} pods on nodes")
+    if placed and whole:
+        yield Moment(placed[-1], "pods", f"all of its pods on nodes: {len(pods)}")
 
 
 def _placed(pod: Pod) -> datetime | None:

@@ -296,7 +296,7 @@ def test_a_life_is_what_conditions_events_and_pods_say_in_the_order_of_time() ->
         (0, "created", "created"),
         (15, "condition", "Scheduled"),
         (16, "pods", "first pod on a node"),
-        (18, "pods", "all 2 pods on nodes"),
+        (18, "pods", "all of its pods on nodes: 2"),
         (20, "phase", "Running"),
         (30, "event", "Preempted"),
     ]

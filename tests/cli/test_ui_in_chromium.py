@@ -134,7 +134,7 @@ async def test_with_keys_alone_one_goes_through_queues_groups_and_a_life(page: P
         await page.press(key)
     await page.until("!document.querySelector('#life').hidden")
     said = await page.run("document.querySelector('#life').innerText")
-    assert "PodGroup runs of team: Running in queue night" in said
+    assert "team/runs: Running in queue night" in said
     assert "C created" in said
     await page.press("Escape")
     await page.until("document.querySelector('#life').hidden")
@@ -158,7 +158,7 @@ async def test_a_drain_is_asked_about_on_the_page(page: Page, opened: Any) -> No
     await page.run("document.querySelector('#drain').focus()")
     await page.type("n")
     await page.press("Enter")
-    await page.until("document.querySelector('#effects').innerText.includes('1 group have pods on drained nodes')")
+    await page.until("document.querySelector('#effects').innerText.includes('Have pods on drained nodes: 1 group')")
     assert "nothing makes these pods again" in await page.run("document.querySelector('#effects').innerText")
     await page.type("x")
     await page.press("Enter")

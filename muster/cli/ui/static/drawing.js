@@ -21,6 +21,14 @@ export function amount(value, resource) {
   return `${Number(shown.toPrecision(3))}${unit}`;
 }
 
+// A group as `muster why` takes it: by its workload, where it was made for one.
+export function called({ namespace, title }) {
+  const [kind, ...name] = title.split(" ");
+  return kind === "PodGroup" ? `${namespace}/${name.join(" ")}` : `${namespace}/${kind.toLowerCase()}/${name.join(" ")}`;
+}
+
+export const counted = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 export function clock(time, seconds = 0) {
   const options = seconds >= 86400 ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
   if (seconds && seconds < 60) options.second = "2-digit";
@@ -109,8 +117,8 @@ export function chart(title, times, lines, write, height = 190) {
   const peak = Math.max(...lines.flatMap(({ values }) => values), 1e-9) * 1.08;
   const x = (time) => left + axis.at(time) * (width - left - right);
   const y = (value) => height - bottom - (value / peak) * (height - top - bottom);
-  for (const part of [0, 0.5, 1]) {
-    const value = (peak / 1.08) * part;
+  const marks = [0, 0.5, 1].map((part) => (peak / 1.08) * part);
+  for (const value of marks.filter((each, at) => marks.findIndex((other) => write(other) === write(each)) === at)) {
     svg.append(shape("line", { x1: left, x2: width - right, y1: y(value), y2: y(value), class: "grid" }));
     svg.append(shape("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, write(value)));
   }

@@ -1,12 +1,13 @@
 // The life of a group: a line of time with what happened, its pods as bars, and the same as a table.
-import { Axis, bar, duration, exactly, moment, put } from "./drawing.js";
+import { Axis, bar, called, duration, exactly, moment, put } from "./drawing.js";
 import { element } from "./rows.js";
 
 const LETTERS = { created: "C", phase: "P", condition: "=", event: "E", pods: "▶" };
 const SHOWN = 60;
+const NEAR = 0.03;
 
 export function showLife(title, body, life, start) {
-  title.textContent = `${life.title} of ${life.namespace}: ${life.phase} in queue ${life.queue}`;
+  title.textContent = `${called(life)}: ${life.phase} in queue ${life.queue}`;
   const now = moment(life.taken);
   const times = [...life.moments.map((each) => moment(each.when)), ...life.pods.flatMap((each) => [moment(each.created), moment(each.placed)])].filter(Number.isFinite);
   const first = Math.min(now, ...times);
@@ -29,10 +30,19 @@ function ticks(axis) {
 function track(life, axis) {
   const row = element("div", "lane");
   const line = element("div", "track");
+  // What happened at about the same time is one mark: letters on top of each other can't be read.
+  const marks = [];
   for (const each of life.moments) {
-    const point = element("i", "", LETTERS[each.kind] ?? "E");
-    point.style.left = `${Math.max(0, Math.min(axis.at(moment(each.when)), 1)) * 100}%`;
-    point.title = `${exactly(moment(each.when))} ${each.what} ${each.message}`;
+    const at = Math.max(0, Math.min(axis.at(moment(each.when)), 1));
+    const last = marks[marks.length - 1];
+    if (last && at - last.at < NEAR) last.moments.push(each);
+    else marks.push({ at, moments: [each] });
+  }
+  for (const { at, moments } of marks) {
+    const letters = [...new Set(moments.map(({ kind }) => LETTERS[kind] ?? "E"))].join("");
+    const point = element("i", "", letters);
+    point.style.left = `${at * 100}%`;
+    point.title = moments.map((each) => `${exactly(moment(each.when))} ${each.what} ${each.message}`).join("\n");
     line.append(point);
   }
   row.append(element("span", "", "what happened"), line);

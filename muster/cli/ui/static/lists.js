@@ -1,9 +1,10 @@
 // The four lists: the tree of queues, the groups of a line, quotas and evictions.
-import { Axis, amount, bar, clock, duration, exactly, mark, moment, put } from "./drawing.js";
+import { Axis, amount, bar, called, clock, counted, duration, exactly, mark, moment, put } from "./drawing.js";
 import { Rows, element } from "./rows.js";
 
 const value = (amounts, resource) => amounts[resource]?.[0] ?? 0;
 const text = (amounts, resource) => amounts[resource]?.[1] ?? "-";
+const short = (amounts, resource) => (amounts[resource] ? amount(amounts[resource][0], resource) : "-");
 const matches = (wanted, ...texts) => !wanted || texts.some((each) => each.toLowerCase().includes(wanted));
 const cells = (node, ...classes) => classes.map((each) => node.appendChild(element("span", each)));
 
@@ -75,7 +76,7 @@ export class QueueTree {
     const sum = (kind) => top.reduce((whole, each) => whole + value(each[kind], resource), 0);
     const waiting = groups.filter((each) => each.waits).length;
     const item = { name: "", depth: 0, inner: false, state: "Open", running: groups.length - waiting, waiting, count: queues.length };
-    for (const kind of ["used", "deserved", "guarantee", "borrowed"]) item[kind] = { [resource]: [sum(kind), amount(sum(kind), resource)] };
+    for (const kind of ["used", "deserved", "guarantee", "borrowed"]) item[kind] = sum(kind) ? { [resource]: [sum(kind), amount(sum(kind), resource)] } : {};
     item.full = Math.max(sum("used"), sum("deserved"), sum("guarantee"), 1e-9);
     return item;
   }
@@ -111,8 +112,9 @@ export class QueueTree {
     put(parts[1], 0, own);
     put(parts[2], own, used);
     mark(parts[3], guarantee || -1);
-    const texts = [item.used, item.deserved, item.guarantee, item.borrowed].map((each) => text(each, resource));
-    [...texts, item.running || "-", item.waiting || "-"].forEach((each, at) => { numbers[at].textContent = each; });
+    const kinds = [item.used, item.deserved, item.guarantee, item.borrowed];
+    const texts = kinds.map((each) => text(each, resource));
+    [...kinds.map((each) => short(each, resource)), item.running || "-", item.waiting || "-"].forEach((each, at) => { numbers[at].textContent = each; });
     const said = `${resource}: uses ${texts[0]}, deserves ${texts[1]}, guarantee ${texts[2]}, borrows ${texts[3]}`;
     whole.setAttribute("aria-label", said);
     whole.title = said;
@@ -184,8 +186,8 @@ export class Groups {
     badge.textContent = item.waits ? "W" : item.running ? "R" : item.phase.slice(0, 1) || "-";
     badge.className = `badge ${item.waits ? "waits" : "runs"}`;
     badge.title = item.waits ? "waits" : item.phase;
-    name.textContent = `${item.namespace}/${item.title.replace(/^PodGroup /, "")}`;
-    const why = item.waits ? [item.stage, item.message || item.reason].filter(Boolean).join(": ") || item.phase : `${item.phase}, ${item.running} pods run`;
+    name.textContent = called(item);
+    const why = item.waits ? [item.stage, item.message || item.reason].filter(Boolean).join(": ") || item.phase : `${item.phase}, ${counted(item.running, "pod")} on nodes`;
     reason.textContent = this.all ? `${item.queue} · ${why}` : why;
     put(parts[0], axis.at(created), axis.at(began));
     put(parts[1], held && !item.waits ? axis.at(began) : 1, held && !item.waits ? axis.at(now) : 0);

@@ -1,4 +1,5 @@
 // What if: the form, and what the scheduler would make of it.
+import { amount, called, counted } from "./drawing.js";
 import { element } from "./rows.js";
 
 const LISTED = 200;
@@ -47,12 +48,12 @@ export class WhatIf {
   }
 
   tell({ starts, waits, displaced, evicted, queues, waiting }) {
-    const parts = [element("h3", "", `${waiting[1]} groups wait then, ${waiting[0]} without the changes.`)];
+    const parts = [element("h3", "", `Groups that wait: ${waiting[1]} with the changes, ${waiting[0]} without.`)];
     const lists = [
-      ["start with the changes, and not without", starts],
-      ["wait with the changes, and not without", waits],
-      ["have pods on drained nodes", displaced],
-      ["lose pods to others", evicted],
+      ["Start with the changes, and not without", starts],
+      ["Wait with the changes, and not without", waits],
+      ["Have pods on drained nodes", displaced],
+      ["Lose pods to others", evicted],
     ];
     for (const [what, found] of lists) if (found.length) parts.push(...list(what, found));
     if (queues.length) parts.push(element("h3", "", "Shares of queues, without the changes → with them"), shares(queues));
@@ -62,26 +63,27 @@ export class WhatIf {
 }
 
 function list(what, found) {
-  const table = element("table", "moments");
+  const table = element("table", "moments even");
   for (const each of found.slice(0, LISTED)) {
     const row = table.insertRow();
-    row.insertCell().textContent = `${each.namespace}/${each.title.replace(/^PodGroup /, "")}`;
+    row.insertCell().textContent = called(each);
     row.insertCell().textContent = each.queue;
-    row.insertCell().textContent = [each.pods ? `${each.pods} pods` : "", each.message].filter(Boolean).join(": ");
+    row.insertCell().textContent = [each.pods ? counted(each.pods, "pod") : "", each.message].filter(Boolean).join(": ");
   }
   const more = found.length > LISTED ? `, of which the first ${LISTED}` : "";
-  return [element("h3", "", `${found.length} ${found.length === 1 ? "group" : "groups"} ${what}${more}`), table];
+  return [element("h3", "", `${what}: ${counted(found.length, "group")}${more}`), table];
 }
 
 function shares(queues) {
-  const table = element("table", "moments");
+  const table = element("table", "moments even");
   const head = table.createTHead().insertRow();
   for (const each of ["Queue", "Resource", "Used", "Deserved"]) head.append(element("th", "", each));
   const body = table.createTBody();
   for (const { name, used, deserved } of queues.slice(0, LISTED)) {
     const resources = new Set([...used, ...deserved].flatMap(Object.keys));
+    resources.delete("pods");
     for (const resource of resources) {
-      const texts = [used, deserved].map(([one, other]) => [one[resource]?.[1] ?? "0", other[resource]?.[1] ?? "0"]);
+      const texts = [used, deserved].map(([one, other]) => [one, other].map((each) => amount(each[resource]?.[0] ?? 0, resource)));
       if (texts.every(([one, other]) => one === other)) continue;
       const row = body.insertRow();
       row.insertCell().textContent = name;
