@@ -18,6 +18,7 @@ import msgspec
 import pytest
 from asked import asked, gang, node, queue
 from msgspec.structs import replace
+from restricted import Restricted
 
 from muster.cli import overviews
 from muster.cli.questions import Question
@@ -25,7 +26,6 @@ from muster.cli.top import screen
 from muster.cli.top.screen import PLAIN, Style
 from muster.cli.top.view import View, keys, press
 from muster.kube.client import Client
-from muster.kube.transport import Request, Response
 from muster.model import kinds
 from muster.model.objects import Event
 from muster.sandbox.inprocess import InProcessTransport
@@ -154,20 +154,6 @@ def test_a_key(typed: str, what: Callable[[View], Any], value: Any) -> None:
 
 
 # ── a tenant ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Restricted:
-    """Passes on what a tenant of one namespace may ask; denies the rest, as an API server does."""
-
-    def __init__(self, inner: Any, namespace: str) -> None:
-        self._inner, self._part = inner, f"/namespaces/{namespace}/"
-
-    async def request(self, request: Request, *, within: float) -> Response:
-        if self._part not in request.path:
-            body = {"kind": "Status", "reason": "Forbidden", "message": f'"{request.path}" is forbidden'}
-            return Response(403, msgspec.json.encode(body))
-        response: Response = await self._inner.request(request, within=within)
-        return response
 
 
 async def test_a_tenant_sees_the_namespace_and_is_told_what_is_missing(furnished: Any) -> None:

@@ -18,9 +18,12 @@ import msgspec
 import pytest
 from asked import TAKEN, asked, gang, node, queue, quota, state
 from msgspec.structs import replace
+from restricted import Restricted
 
 from muster.cli import overviews
 from muster.cli.overviews import Seen
+from muster.cli.questions import Question
+from muster.cli.ui import command
 from muster.cli.ui.history import ALL, MOST, History
 from muster.cli.ui.reader import Reader
 from muster.cli.ui.server import UiServer
@@ -318,6 +321,29 @@ async def test_events_of_a_group_are_read_with_the_person_s_permissions(furnishe
     assert [each.message for each in await overviews.events_of(client, "team-a", "train")] == ["train"]
 
 
+async def test_a_tenant_is_told_that_what_if_needs_more(furnished: Any) -> None:
+    server = furnished("busy.yaml")
+    client = Client(Restricted(InProcessTransport(server), "team-a"))
+    question = Question("team-a", None, None, ("muster",), "text", None, None)
+    reader = Reader(lambda: overviews.read(client, question), no_events, 3600)
+    await reader.start()
+    body = reader.news("")
+    assert body is not None
+    told = msgspec.json.decode(body)
+    assert told["whatIf"] is False
+    assert {each["namespace"] for each in told["overview"]["groups"]} == {"team-a"}
+    with pytest.raises(ValueError, match=r"^what if needs the whole cluster"):
+        await Suppositions(reader, ["muster"]).answer(b'{"drain": ["node-1"]}')
+
+
+async def test_what_cannot_be_supposed_is_said_in_a_line(served: Served) -> None:
+    assert await served.post("what-if", {"drain": ["x"]}) == (400, "drain: there is no node 'x'; there are m, n\n")
+    status, text = await served.post("what-if", {"drian": ["n"]})
+    assert (status, text.count("\n")) == (400, 1)
+    status, text = await served.post("what-if", {"drain": ["n"]})
+    assert (status, msgspec.json.decode(text)["displaced"][0]["pods"]) == (200, 2)
+
+
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -334,3 +360,19 @@ async def test_the_command_prints_the_address_and_ends_at_ctrl_c(furnished: Call
     process.send_signal(signal.SIGINT)
     _, complaints = await process.communicate()
     assert (process.returncode, complaints) == (0, b"")
+
+
+def test_the_page_is_opened_without_the_token_in_the_words_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[Path] = []
+
+    def launch(word: str) -> int:
+        launched.append(Path(word))
+        assert "secret" not in word
+        assert "url=http://127.0.0.1:1/secret/" in Path(word).read_text()
+        assert Path(word).parent.stat().st_mode & 0o077 == 0
+        return 0
+
+    monkeypatch.setattr(command.click, "launch", launch)
+    with command._opened("http://127.0.0.1:1/secret/"):
+        assert launched[0].exists()
+    assert not launched[0].exists()

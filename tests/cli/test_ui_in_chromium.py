@@ -174,6 +174,32 @@ async def test_what_was_chosen_is_there_again_when_the_page_is_loaded_again(page
     assert await page.run("document.querySelector('#tree .chosen').innerText.includes('night')")
 
 
+async def test_an_expected_start_is_drawn_with_its_interval_where_there_is_one(page: Page, opened: Any) -> None:
+    await opened()
+    assert await page.run("document.querySelector('#legend-start').hidden")
+    start = "{at: '2026-01-01T12:20:00Z', from: '2026-01-01T12:05:00Z', to: '2026-01-01T13:10:00Z'}"
+    await page.run(
+        "window.fetch = (ask => async (path, options) => { const answer = await ask(path.startsWith('data') ? 'data?known=' : path, options);"
+        " if (!path.startsWith('data')) return answer; const told = await answer.json();"
+        f" told.overview.groups.filter(each => each.waits).forEach(each => {{ each.start = {start}; }});"
+        " return new Response(JSON.stringify(told)); })(window.fetch)"
+    )
+    await page.until("!document.querySelector('#legend-start').hidden")
+    await page.send("Emulation.setTimezoneOverride", timezoneId="UTC")
+    first = "[...document.querySelectorAll('#groups .row')].find(each => each.innerText.includes('waits'))"
+    said = await page.until(f"{first}.querySelector('.bar').getAttribute('aria-label')")
+    assert "expected to start about" in said
+    now, begin, median = [await page.run(f"parseFloat({first}.querySelector('{part}').style.left)") for part in (".now", ".start", ".at")]  # fmt: skip
+    assert now < begin < median < 100
+
+
+async def test_who_stops_the_command_is_told_so_on_the_page(page: Page, opened: Any) -> None:
+    server = await opened()
+    await server.stop()
+    await page.until("document.querySelector('#trouble').innerText.includes('is it still running?')")
+    page.errors.clear()
+
+
 async def test_markup_in_names_and_reasons_is_shown_and_never_runs(page: Page, opened: Any) -> None:
     await opened(hostile())
     assert any(HOSTILE in each for each in await rows(page, "#tree"))

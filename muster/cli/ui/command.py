@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -54,14 +56,23 @@ async def _serve(question: Question, port: int, interval: float, *, opens: bool)
         server = UiServer(reader, Suppositions(reader, question.schedulers).answer, port=port)
         await server.start()
         click.echo(server.url)
-        if opens:
-            click.launch(server.url)
         again = asyncio.create_task(reader.run())
         try:
-            await _until_told(again)
+            with _opened(server.url) if opens else contextlib.nullcontext():
+                await _until_told(again)
         finally:
             again.cancel()
             await server.stop()
+
+
+@contextmanager
+def _opened(url: str) -> Iterator[None]:
+    """Open the page in the browser: by a file that leads to it, since all users of a machine see the words of each other's commands."""
+    with tempfile.TemporaryDirectory(prefix="muster-ui-") as folder:
+        file = Path(folder) / "open.html"
+        file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0; url={url}">')
+        click.launch(str(file))
+        yield
 
 
 async def _until_told(task: asyncio.Task[None]) -> None:

@@ -14,6 +14,7 @@ const by = (id) => document.getElementById(id);
 const view = { queue: "", resource: "", order: "name", tab: "line", window: "", filter: "", life: null };
 let news = null;
 let known = "";
+let silent = false; // whether the last question for news had no answer
 
 export async function ask(path, body) {
   const options = body === undefined ? {} : { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
@@ -57,8 +58,7 @@ function paint() {
   by("bar-title").textContent = view.resource;
   tree.show(overview, view);
   whatIf.show(overview, news.whatIf);
-  by("trouble").hidden = !news.trouble;
-  by("trouble").textContent = news.trouble ? `not read again: ${news.trouble}` : "";
+  tell(news.trouble && `not read again: ${news.trouble}`);
   by("notes").replaceChildren(...overview.missing.map((each) => element("div", "text", `note: ${each}`)));
   paintSummary();
   paintSide();
@@ -124,9 +124,13 @@ function closeLife() {
   by("life").hidden = true;
 }
 
+function tell(trouble) {
+  by("trouble").hidden = !trouble;
+  by("trouble").textContent = trouble;
+}
+
 function fail(error) {
-  by("trouble").hidden = false;
-  by("trouble").textContent = error instanceof TypeError ? "muster ui doesn't answer any more: is it still running?" : error.message;
+  tell(error instanceof TypeError ? "muster ui doesn't answer any more: is it still running?" : error.message);
 }
 
 function resourcesOf({ queues }) {
@@ -208,12 +212,15 @@ for (const tab of TABS) by(`tab-${tab}`).addEventListener("click", () => show(ta
 async function follow() {
   try {
     const found = await ask(`data?known=${encodeURIComponent(known)}`);
+    if (silent && news) tell(news.trouble && `not read again: ${news.trouble}`);
+    silent = false;
     if (found) {
       news = found;
       known = String(found.number);
       paint();
     }
   } catch (error) {
+    silent = true;
     fail(error);
   }
   setTimeout(follow, POLL);
