@@ -131,11 +131,12 @@ class Table(Struct, frozen=True):
         Those without a shortage came so late that no fold has taken them in yet, or wait for their minimum, and may have it.
         """
         outside = [shown for shown in (*self._outside(view), *view.waiting()) if self.limits(shown.minimum)]
-        if not outside:
-            return {}
         limits, granted = limited_names(self.quotas, self.rows), observed_rows.granted(self.rows)
         rows = {each: observed_rows.seen(each, limits) for each in outside if not (each.wanted and each.uid in granted)}
-        return {each: Tally(self.quotas, self.rows).add(rows[each]) if each in rows else () for each in outside}
+        # What its own pods take already isn't asked for twice.
+        mine = {each.name for each in outside if view.usage(each.name)}
+        apart = self.fold(view, coming=mine) if mine else self
+        return {each: Tally(apart.quotas, apart.rows).add(rows[each]) if each in rows else () for each in outside}
 
     def holders(self, view: LedgerView, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
         """Return who holds most of what is short, largest first: (name, those amounts)."""

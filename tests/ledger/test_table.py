@@ -565,6 +565,21 @@ def test_a_group_that_waits_for_its_minimum_holds_nothing_and_its_pods_are_refus
     table.validate()
 
 
+def test_what_the_pods_of_a_group_that_waits_take_already_is_not_asked_for_twice() -> None:
+    # They were made before the group was, as those of a workload that is older than Muster.
+    own = [ObservedPod(f"p{number}", "db", 60, amounts(cpu="1")) for number in range(4)]
+    objects = shown("has", amounts(cpu="13")), waiting("db", amounts(cpu="4")), *own
+    hard = {"team": amounts(cpu="18")}
+    table, view = seeded(*objects, **hard), view_of(*objects, **hard)
+    assert table.quotas["team"].other == amounts(cpu="4")
+    assert list(table.outside(view).values()) == [()]
+    less = {"team": amounts(cpu="16")}
+    ((lack,),) = seeded(*objects, **less).outside(view_of(*objects, **less)).values()
+    assert lack.short == 10**9
+    asks = ReservationRequest("ns", PODGROUP, VOLCANO_GROUP, "db", "u-db", amounts(cpu="4"), "60", Resources({}))
+    assert answers(table.fold(view, coming={"db"}), asks) == [Reserved]
+
+
 def test_what_a_group_waited_for_is_reserved_once_it_states_that_and_by_one_alone() -> None:
     groups = waiting("web", amounts(cpu="8")), waiting("api", amounts(cpu="8"))
     hard = {"team": amounts(cpu="10")}
