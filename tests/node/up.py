@@ -24,7 +24,9 @@ def main(count: int) -> int:
     """Run it; give the status."""
     if status := check():
         return status
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Ctrl-C ends it also where whoever started it ignores that, as a shell does for what is in its background.
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
     begun = time.monotonic()
     print(f"starting {count} nodes and installing the chart …", flush=True)
     try:

@@ -90,7 +90,9 @@ def seen(up: Up, words: str) -> None:
     """Wait until the scheduler has said so of the network: before, admission refuses what it doesn't know of."""
     end, found = time.monotonic() + PATIENCE, ""
     while words not in found and time.monotonic() < end:
-        answer = kubectl(up.kubeconfig, "get", "queue", "default", "-o", "jsonpath={.status.networkTiers}")
+        answer = kubectl(
+            up.kubeconfig, "get", "queues.scheduling.volcano.sh", "default", "-o", "jsonpath={.status.networkTiers}"
+        )
         found = answer.stdout
     assert words in found
 
