@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -92,10 +92,11 @@ class PredictedStart(Struct, frozen=True):
 
 
 class AdmissionForecast(Struct, frozen=True):
-    """All of it."""
+    """All of it; ``after`` is the cluster with the objects in it, and with pods that are supposed of them."""
 
     verdicts: tuple[AdmissionVerdict, ...]
     starts: tuple[PredictedStart, ...]
+    after: ClusterObjects | None = None
 
     # A short one: asyncio.run writes one of what its coroutine gave, whether somebody reads it or not.
     def __repr__(self) -> str:
@@ -139,7 +140,9 @@ async def find_out(
     verdicts = tuple([await _judged(each, manifests, try_out) for each in answers])
     stored = [(each.manifest, body) for each in answers if (body := each.stored or made_objects.native(each.manifest))]
     after, wanted = made_objects.with_stored(state, stored, ledgers, schedulers, rules_of(state))
-    return AdmissionForecast(verdicts, tuple(_starts(after, wanted, policy, schedulers, trying=trying)))
+    after, supposed = _peopled(after, [key for key, _ in wanted if key.group])
+    starts = tuple(_starts(after, supposed, wanted, policy, schedulers, trying=trying))
+    return AdmissionForecast(verdicts, starts, after)
 
 
 def _hypernodes(manifests: Iterable[Manifest]) -> Iterator[HyperNode]:
@@ -168,6 +171,7 @@ async def _judged(answer: DryRunResult, manifests: Sequence[Manifest], try_out: 
 
 def _starts(
     state: ClusterObjects,
+    supposed: Collection[GroupKey],
     wanted: Sequence[tuple[GroupKey, str]],
     policy: Policy,
     schedulers: Sequence[str],
@@ -181,7 +185,6 @@ def _starts(
     wanted = [each for each in wanted if each[0].group]
     if not wanted:
         return
-    state, supposed = _peopled(state, [key for key, _ in wanted])
     cluster = WhatIfCluster(state, policy, schedulers)
     with cluster.assuming():
         outcome = cluster.run_until_idle(key for key, _ in wanted)

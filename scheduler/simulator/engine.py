@@ -113,8 +113,11 @@ class Simulation:
         self._reserved: ReservedNodes | None = None
         self._partially_bound: Mapping[GroupKey, float] = {}
 
-    def run(self, tell: Callable[[SimulationProgress], None]) -> float:
-        """Let time pass to the end; return the seconds that the report is about. ``tell`` is called now and then."""
+    def run(self, tell: Callable[[SimulationProgress], None], enough: Callable[[], bool] = lambda: False) -> float:
+        """Let time pass to the end; return the seconds that the report is about.
+
+        ``tell`` is called now and then, ``enough`` after each cycle: once it holds, nothing more is simulated.
+        """
         setup, events = self._setup, self._events
         self._begin()
         coming = next(self._trace, None)
@@ -138,6 +141,8 @@ class Simulation:
                 if self.cycles % _TELL == 0:
                     self.progress.now = at
                     tell(self.progress)
+                if enough():
+                    break
         end = self.lifecycle.now = setup.until if setup.until != _NEVER else self._last_event
         self.measures.finish(end)
         return end

@@ -140,6 +140,27 @@ def read(raw: Sequence[Mapping[str, Any]], schedulers: tuple[str, ...], *, seed:
     return Scenario(objects, schedulers, seed, until, others=others)
 
 
+def of_objects(
+    objects: Mapping[Kind[Any], Iterable[Any]], schedulers: tuple[str, ...], seed: int, until: float
+) -> Scenario:
+    """Make a scenario of a cluster's objects. What pods claim of volumes and devices is left out: it isn't simulated over time."""
+    found = {kind: tuple(objects.get(kind, ())) for kind in _READ}
+    found[kinds.PODS] = tuple(map(without_claims, found[kinds.PODS]))
+    if not any(queue.name == names.DEFAULT_QUEUE for queue in found[kinds.QUEUES]):
+        default = msgspec.convert({"metadata": {"name": names.DEFAULT_QUEUE}}, Queue)
+        found[kinds.QUEUES] = (default, *found[kinds.QUEUES])
+    return Scenario(found, schedulers, seed, until)
+
+
+def without_claims(pod: Pod) -> Pod:
+    """Return a pod without what it claims of volumes and devices."""
+    spec = pod.spec
+    if not spec.resource_claims and not any(_CLAIMING & each.keys() for each in spec.volumes or ()):
+        return pod
+    rest = tuple(each for each in spec.volumes or () if not _CLAIMING & each.keys())
+    return replace(pod, spec=replace(spec, volumes=rest, resource_claims=None))
+
+
 def _placed(one: Object, kind: Kind[Any]) -> Object:
     if not kind.namespaced or one.namespace:
         return one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -16,6 +16,7 @@ from muster.model.text import counted
 from muster.whatif.admission import AdmissionForecast, AdmissionVerdict, PredictedStart
 from muster.whatif.cluster_view import LEGACY_VERSIONS
 from muster.whatif.dry_run import DryRunResult
+from scheduler.model.snapshot import GroupKey
 
 _ASSUMED: Final = (
     "Assumptions: no other object is created, changed or deleted; running PodGroups end in the order in which they started;"
@@ -26,8 +27,10 @@ _SUPPOSED: Final = "Pods that are not in the files share their PodGroup's minRes
 _COLOURS: Final = {"admitted": "green", "refused": "red", "undecided": "yellow", "unknown": "yellow"}
 
 
-def lines(finding: AdmissionForecast, width: int, configured: Configuration) -> Iterator[str]:
-    """Write what was found out."""
+def lines(
+    finding: AdmissionForecast, width: int, configured: Configuration, times: Mapping[GroupKey, str] | None = None
+) -> Iterator[str]:
+    """Write what was found out; ``times``: when groups start, a sentence each."""
     for verdict in finding.verdicts:
         yield from _verdict(verdict, width)
     if not finding.starts:
@@ -35,6 +38,8 @@ def lines(finding: AdmissionForecast, width: int, configured: Configuration) -> 
     yield ""
     for start in finding.starts:
         yield from _start(start, width)
+        if times and start.kind not in {"now", "never"} and start.key in times:
+            yield from hanging(f"  {times[start.key]}", width)
     yield ""
     yield from wrapped(_assumed(finding, configured), width)
 
@@ -144,15 +149,21 @@ def status_of(told: dict[str, Any]) -> int:
 # ── for programs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def data(finding: AdmissionForecast, configured: Configuration) -> dict[str, Any]:
-    """Write what was found out as JSON values."""
+def data(
+    finding: AdmissionForecast, configured: Configuration, times: Mapping[GroupKey, dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """Write what was found out as JSON values; ``times``: when groups start, as `StartForecast.data` has it."""
     return {
         "exitStatus": finding.status,
         "objects": [_object_data(each) for each in finding.verdicts],
-        "starts": [_start_data(each) for each in finding.starts],
+        "starts": [_start_data(each) | _time_data(each, times) for each in finding.starts],
         "assumed": _assumed(finding, configured) if finding.starts else "",
         "configuration": configured.sentence(),
     }
+
+
+def _time_data(start: PredictedStart, times: Mapping[GroupKey, dict[str, Any]] | None) -> dict[str, Any]:
+    return {"start": times[start.key]} if times and start.key in times else {}
 
 
 def _object_data(verdict: AdmissionVerdict) -> dict[str, Any]:

@@ -39,8 +39,11 @@ def member(target: Subject, answer: Explanation, width: int) -> Iterator[str]:
         yield ""
 
 
-def lines(answer: Explanation, width: int, now: datetime, configured: str = "") -> Iterator[str]:
-    """Write an answer on one screen; ``width`` is where lines are broken, ``configured`` the scheduler's configuration."""
+def lines(answer: Explanation, width: int, now: datetime, configured: str = "", start: str = "") -> Iterator[str]:
+    """Write an answer on one screen.
+
+    ``width`` is where lines are broken, ``configured`` the scheduler's configuration, ``start`` when it starts, a sentence.
+    """
     if answer.record is None:
         yield from output.hanging(_doesnt_wait(answer), width)
         return
@@ -55,7 +58,8 @@ def lines(answer: Explanation, width: int, now: datetime, configured: str = "") 
     yield from output.hanging(f"{answer.title} is {phase}: {waiting}", width)
     yield "  " + " > ".join(f"[{each.value}]" if each is record.stage else each.value for each in stages)
     yield ""
-    yield from output.facts(_facts(answer, record), width)
+    when = [("start", start)] if start else []
+    yield from output.facts([*_facts(answer, record), *when], width)
     yield ""
     if answer.changes:
         yield f"Each of these changes alone would let {'one more of its pods' if answer.grows else 'it'} start:"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from muster.cli import manifests, visible
+from muster.cli import manifests, starts, visible
 from muster.cli.connect import connected, explaining
 from muster.cli.options import examples
 from muster.cli.output import document
@@ -40,11 +40,12 @@ CANT_TELL: Final = 2
 )
 @click.option("-R", "--recursive", is_flag=True, help="Read the directories below the directories of -f, too.")
 @click.option("-k", "--kustomize", default="", metavar="DIR", help="Directory for `kubectl kustomize`, which is run.")
+@starts.option
 @question_options
 @uncollected()
 @explaining(CANT_TELL)
 def admit(
-    more_files: tuple[str, ...], files: tuple[str, ...], kustomize: str, *, recursive: bool, **options: Any
+    more_files: tuple[str, ...], files: tuple[str, ...], kustomize: str, *, recursive: bool, start: bool, **options: Any
 ) -> None:
     """Check whether the objects of files would be admitted, and when their PodGroups would start. Changes nothing.
 
@@ -76,10 +77,13 @@ def admit(
     finding = virtual_time.run(
         admission.find_out(state, wanted, basis.objects, basis.policy, question.schedulers, definitions)
     )
+    found = starts.told(finding.after or state, basis.policy, question.schedulers) if start else {}
     if question.document:
-        document(data(finding, basis.configuration), question.output)
+        times = {key: each.data() for key, each in found.items()}
+        document(data(finding, basis.configuration, times), question.output)
     else:
-        for line in lines(finding, question.width, basis.configuration):
+        sentences = {key: each.text(state.taken) for key, each in found.items()}
+        for line in lines(finding, question.width, basis.configuration, sentences):
             click.echo(line)
     done(finding.status)
 

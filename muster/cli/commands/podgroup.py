@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from muster.cli import completion
+from muster.cli import completion, starts
 from muster.cli.commands.job import resume_job, suspend_job
 from muster.cli.commands.why import why
 from muster.cli.connect import connected, namespace_of, runs, served
@@ -36,16 +36,31 @@ podgroup.add_command(why)
 )
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="List the PodGroups of all namespaces.")
+@starts.option
 @listing_options
 @cluster_options
 @runs
 async def list_(
-    namespace: str | None, selection: Selection, kubeconfig: str | None, context: str | None, *, everywhere: bool
+    namespace: str | None,
+    selection: Selection,
+    kubeconfig: str | None,
+    context: str | None,
+    *,
+    everywhere: bool,
+    start: bool,
 ) -> None:
     """List PodGroups with their phases."""
     async with connected(kubeconfig, context) as client:
         where = "" if everywhere else namespace_of(namespace, kubeconfig, context)
-        await ObjectPrinter(client, await served(client, PODGROUPS), _COLUMNS, selection, where).show()
+        columns = (*_COLUMNS[:-1], await _start_column(client), _COLUMNS[-1]) if start else _COLUMNS
+        await ObjectPrinter(client, await served(client, PODGROUPS), columns, selection, where).show()
+
+
+async def _start_column(client: Client) -> Column:
+    """Play the cluster's future, and return the column of when each PodGroup starts."""
+    found, taken = await starts.of_cluster(client)
+    times = {(key.namespace, key.name): each.brief(taken) for key, each in found.items()}
+    return Column("start", lambda each, _: times.get((each.namespace, each.name), "-"))
 
 
 @podgroup.command(epilog=examples("muster podgroup view train -n team-a"))

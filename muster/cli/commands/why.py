@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from muster.cli import completion, visible
+from muster.cli import completion, starts, visible
 from muster.cli.connect import explaining
 from muster.cli.options import examples
 from muster.cli.output import document
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from muster.model.kinds import Kind
     from muster.whatif.cluster_view import ClusterObjects
+    from muster.whatif.forecast import StartForecast
     from muster.whatif.targets import Subject
     from muster.whatif.why import Explanation
 
@@ -33,10 +34,11 @@ _SHOWN: Final = 5
 
 @click.command(epilog=examples("muster why job/train -n team-a", "muster podgroup why train --state state.yaml"))
 @click.argument("name", shell_complete=completion.podgroups)
+@starts.option
 @question_options
 @uncollected()
 @explaining(1)
-def why(name: str, **options: Any) -> None:
+def why(name: str, *, start: bool, **options: Any) -> None:
     """Explain why a PodGroup, a workload or a pod waits, and what would let it start.
 
     NAME is a PodGroup, or KIND/NAME: podgroup, job, cronjob, deployment, statefulset, pod, or any workload that Muster created a
@@ -61,7 +63,8 @@ def why(name: str, **options: Any) -> None:
     answer = (
         None if target.key is None else why.ask(WhatIfCluster(state, basis.policy, question.schedulers), target.key)
     )
-    _print(question, target, answer, basis)
+    found = starts.told(state, basis.policy, question.schedulers) if start and target.key is not None else {}
+    _print(question, target, answer, basis, found.get(target.key) if target.key is not None else None)
     done()
 
 
@@ -80,19 +83,32 @@ def _print_visible(question: Question, where: str, name: str, denied: errors.For
         click.echo(line)
 
 
-def _print(question: Question, target: Subject, answer: Explanation | None, basis: AnswerBasis) -> None:
+def _print(
+    question: Question,
+    target: Subject,
+    answer: Explanation | None,
+    basis: AnswerBasis,
+    starts_at: StartForecast | None = None,
+) -> None:
     from muster.cli.answers.why import lines, member, unasked
 
     if question.document:
         named = {"named": target.title} if target.pod is not None or answer is None else {}
         told = answer.data() if answer is not None else {"message": target.remark}
-        document(named | told | {"configuration": basis.configuration.sentence()}, question.output)
+        when = {"start": starts_at.data()} if starts_at is not None else {}
+        document(named | told | when | {"configuration": basis.configuration.sentence()}, question.output)
         return
     found: Iterator[str] = unasked(target, question.width)
     if answer is not None:
         found = chain(
             member(target, answer, question.width),
-            lines(answer, question.width, basis.state.taken, basis.configuration.sentence()),
+            lines(
+                answer,
+                question.width,
+                basis.state.taken,
+                basis.configuration.sentence(),
+                starts_at.text(basis.state.taken) if starts_at is not None else "",
+            ),
         )
     for line in found:
         click.echo(line)

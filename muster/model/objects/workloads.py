@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import field
 
 from muster.model.objects.metadata import ApiStruct, Condition, Object
@@ -14,6 +16,7 @@ class JobSpec(ApiStruct, frozen=True, kw_only=True):
     parallelism: int | None = None
     completions: int | None = None
     suspend: bool | None = None
+    active_deadline_seconds: int | None = None
     template: PodTemplate = field(default_factory=PodTemplate)
 
 
@@ -23,6 +26,8 @@ class JobStatus(ApiStruct, frozen=True, kw_only=True):
     active: int = 0
     succeeded: int = 0
     failed: int = 0
+    start_time: datetime | None = None
+    completion_time: datetime | None = None
     conditions: tuple[Condition, ...] | None = None
 
 

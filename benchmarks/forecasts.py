@@ -1,0 +1,332 @@
+"""How right forecasts of starts are, on generated weeks of a cluster: `muster.whatif.forecast` held against what then happened.
+
+    python benchmarks/forecasts.py [--seeds 1 2 3] [--plays 16] [--asked 60]
+
+Jobs are drawn as published models have them, fixed by the seed: sizes, run times and arrivals with their daily cycle as in Lublin and Feitelson,
+"The workload on parallel supercomputers: modeling the characteristics of rigid jobs" (JPDC 63, 2003), their batch jobs; that programs are run again and again, with run times
+about alike, as in Tsafrir, Etsion and Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates" (TPDS 18,
+2007): programs by Zipf's law, each with a size and a run time of its own, each run log-normal about it. 16 nodes of 8 GPUs, three queues of weights 1 to 3, nothing is evicted.
+
+Three questions, each about groups that wait at random times of a week:
+
+(a) run times stated exactly, nothing arrives later: the difference to what happened.
+(b) run times stated twice too long, nothing arrives later: how many started later than the latest time said.
+(c) nothing stated, only the history of a week before, and others do arrive: the median error beside that of "the median wait of the queue", how
+    often the interval of 80 % held, and how wide it is. Forecasts are moved by how earlier ones turned out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import resource
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from muster.model import kinds, names
+from muster.model.amounts import Resources
+from muster.model.objects import Pod
+from muster.whatif.cluster_view import ClusterObjects
+from muster.whatif.forecast import Forecaster, ForecastScores, quantiles
+from muster.whatif.policies import without_reservations
+from muster.whatif.run_times import RunHistory
+from muster.whatif.simulated_admission import InMemoryAdmission
+from scheduler.configuration import config
+from scheduler.engine.policy import Policy
+from scheduler.simulator import scenario
+from scheduler.simulator.engine import Simulation
+from scheduler.simulator.gangs import SimulatedGang
+from scheduler.simulator.trace import TraceJob
+from webhooks.settings import WebhookSettings
+
+NODES: Final = 16
+GPUS: Final = 8
+DAY: Final = 86400.0
+WEEK: Final = 7 * DAY
+START: Final = datetime(2026, 1, 5, tzinfo=UTC)
+LOAD: Final = 0.85
+PROGRAMS: Final = 40
+SIGMA: Final = 0.35
+"""Of the logarithm of a program's run times about its own."""
+QUEUES: Final = {"bronze": 1, "silver": 2, "gold": 3}
+POLICY: Final = config.parse(config.DEFAULT.replace(", preempt", "").replace(", reclaim", ""))
+"""As it is shipped, without evictions: to try them takes most of the time, and a job that is evicted starts again."""
+EXACT: Final = without_reservations(POLICY)
+"""The same without nodes that are kept for large jobs: which these are is the leader's memory, and nobody else's."""
+SCHEDULERS: Final = (names.SCHEDULER_NAME,)
+_CYCLE: Final = (
+    0.5,
+    0.4,
+    0.35,
+    0.3,
+    0.3,
+    0.35,
+    0.45,
+    0.7,
+    1.1,
+    1.5,
+    1.7,
+    1.7,
+    1.6,
+    1.6,
+    1.7,
+    1.7,
+    1.6,
+    1.4,
+    1.2,
+    1.0,
+    0.9,
+    0.8,
+    0.7,
+    0.6,
+)
+"""Arrivals by hour of the day, of the mean: the shape of Lublin and Feitelson's figure 6."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run again and again."""
+
+    queue: str
+    gpus: int
+    seconds: float
+
+
+def programs(lots: np.random.Generator) -> list[Program]:
+    """Draw programs: sizes two-stage uniform in their logarithm, run times hyper-gamma in theirs."""
+    found = []
+    for number in range(PROGRAMS):
+        most = math.log2(NODES * GPUS)
+        size = 1
+        if lots.random() > 0.244:
+            low, high = (0.8, most - 2.5) if lots.random() < 0.86 else (most - 2.5, most - 1)
+            exponent = lots.uniform(low, high)
+            size = round(2 ** (round(exponent) if lots.random() < 0.75 else exponent))
+        short = lots.random() < max(-0.0054 * size + 0.78, 0.0)
+        exponent = lots.gamma(4.2, 0.94) if short else lots.gamma(312, 0.03)
+        found.append(
+            Program(
+                list(QUEUES)[number % 3], max(size, 1), float(min(max(math.exp(min(exponent, 11.0)), 60), 12 * 3600))
+            )
+        )
+    return found
+
+
+def weeks(seed: int, length: float) -> list[TraceJob]:
+    """Draw what arrives in so many seconds."""
+    lots = np.random.default_rng(seed)
+    known = programs(lots)
+    ranks = 1.0 / np.arange(1, PROGRAMS + 1)
+    chances = lots.permutation(ranks / ranks.sum())
+    work = float(sum(chance * each.gpus * each.seconds for chance, each in zip(chances, known, strict=True)))
+    rate = LOAD * NODES * GPUS / work
+    found: list[TraceJob] = []
+    now = 0.0
+    while True:
+        now += float(lots.exponential(1 / (rate * _CYCLE[int(now / 3600) % 24])))
+        if now >= length:
+            return found
+        which = int(lots.choice(PROGRAMS, p=chances))
+        each = known[which]
+        seconds = each.seconds * float(lots.lognormal(0.0, SIGMA))
+        pods, per_pod = (1, each.gpus) if each.gpus <= GPUS else (math.ceil(each.gpus / GPUS), GPUS)
+        request = Resources.parse({"nvidia.com/gpu": per_pod, "cpu": f"{1000 + which}m"})
+        name = f"p{which:02}-{len(found):05}"
+        found.append(TraceJob(name, "default", each.queue, now, seconds, pods, pods, request))
+
+
+def cluster() -> dict[Any, tuple[Any, ...]]:
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
+    stamp = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    nodes = [
+        {"metadata": {"name": f"n{number:02}", **stamp}, "status": {"allocatable": amounts}} for number in range(NODES)
+    ]
+    queues = [{"metadata": {"name": name, **stamp}, "spec": {"weight": weight}} for name, weight in QUEUES.items()]
+    return {
+        kinds.NODES: tuple(msgspec.convert(each, kinds.NODES.struct) for each in nodes),
+        kinds.QUEUES: tuple(msgspec.convert(each, kinds.QUEUES.struct) for each in queues),
+    }
+
+
+def simulation(trace: Sequence[TraceJob], policy: Policy) -> Simulation:
+    found = replace(scenario.of_objects(cluster(), SCHEDULERS, 1, math.inf), trace=tuple(trace))
+    setup = found.setting(policy, InMemoryAdmission(WebhookSettings(SCHEDULERS)))
+    return Simulation(replace(setup, start=START))
+
+
+def state_of(run: Simulation, now: float, stated: Callable[[float], float] | None) -> ClusterObjects:
+    """Return the cluster as Muster would read it; ``stated`` says what users say of run times, None: nothing."""
+    groups, pods = [], []
+    for gang in run.lifecycle.gangs.values():
+        group = run.group(gang)
+        if group is not None:
+            groups.append(group)
+            pods += [_as_read(each, stated) for each in gang.pods.values()]
+    objects = {**cluster(), kinds.PODGROUPS: tuple(groups), kinds.PODS: tuple(pods)}
+    return ClusterObjects(START + timedelta(seconds=now), objects)
+
+
+def _as_read(pod: Pod, stated: Callable[[float], float] | None) -> Pod:
+    annotations = dict(pod.metadata.annotations or {})
+    seconds = float(annotations.pop(names.RUN_SECONDS))
+    if stated is not None:
+        annotations[names.EXPECTED_DURATION] = f"{stated(seconds):.3f}s"
+    return replace(pod, metadata=replace(pod.metadata, annotations=annotations))
+
+
+def asked_at(
+    trace: Sequence[TraceJob], times: Sequence[float], policy: Policy, stated: Callable[[float], float] | None
+) -> Iterator[tuple[float, ClusterObjects]]:
+    """Give the state of the cluster at some times, in order."""
+    found: list[tuple[float, ClusterObjects]] = []
+    run, left = simulation(trace, policy), list(times)
+
+    def look() -> bool:
+        while left and run.lifecycle.now >= left[0]:
+            left.pop(0)
+            found.append((run.lifecycle.now, state_of(run, run.lifecycle.now, stated)))
+        return not left
+
+    run.run(lambda _: None, look)
+    return iter(found)
+
+
+def starts_of(trace: Sequence[TraceJob], policy: Policy) -> dict[str, SimulatedGang]:
+    run = simulation(trace, policy)
+    run.run(lambda _: None)
+    return {gang.home[1]: gang for gang in run.lifecycle.history}
+
+
+# ── the three questions ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stated(seeds: Sequence[int], asked: int, factor: float) -> list[tuple[float, float]]:
+    """Return for each group that was asked about the latest time that was said and the time that it started, in seconds from the question."""
+    found = []
+    for seed in seeds:
+        trace = weeks(seed, 2 * DAY)
+        times = sorted(np.random.default_rng(seed).uniform(DAY / 2, 2 * DAY, max(asked // 10, 1)))
+        for now, state in asked_at(trace, times, EXACT, lambda seconds: seconds * factor):
+            forecaster = Forecaster(state, EXACT, SCHEDULERS, RunHistory())
+            if not forecaster.waiting:
+                continue
+            play = forecaster.play(0)
+            happened = starts_of([each for each in trace if each.arrival <= now], EXACT)
+            for key, said in play.starts.items():
+                started = happened[key.name].started
+                assert started is not None
+                found.append((said, started - now))
+    return found
+
+
+@dataclass
+class Outcome:
+    """One forecast and what became of it, in seconds from the question."""
+
+    middle: float
+    early: float
+    late: float
+    usual: float
+    waited: float
+
+
+def from_history(seed: int, plays: int, asked: int) -> list[Outcome]:
+    trace = weeks(seed, 2 * WEEK)
+    happened = starts_of(trace, POLICY)
+    times = sorted(np.random.default_rng(seed).uniform(WEEK / 2, 2 * WEEK, asked))
+    scores, history, found = ForecastScores(), RunHistory(), list[Outcome]()
+    waiting: list[tuple[float, tuple[float, float, float], float]] = []
+    ended = sorted((gang.over, name) for name, gang in happened.items() if gang.over is not None)
+    specs = {each.name: each for each in trace}
+    learnt = 0
+    for now, state in asked_at(trace, times, POLICY, None):
+        templates = _templates(state)
+        while learnt < len(ended) and ended[learnt][0] <= now:
+            name = ended[learnt][1]
+            template = templates.get(name[:3]) or _REMEMBERED.get(name[:3])
+            if template is not None:
+                _REMEMBERED[name[:3]] = template
+                history.add("default", "", template, specs[name].duration)
+            learnt += 1
+        _REMEMBERED.update(templates)
+        for asked_then, said, started in list(waiting):
+            if started <= now:
+                scores.add(said, started - asked_then)
+                waiting.remove((asked_then, said, started))
+        forecaster = Forecaster(state, POLICY, SCHEDULERS, history)
+        if not forecaster.waiting:
+            continue
+        usual = _usual_waits(happened, specs, now)
+        runs = [forecaster.play(number) for number in range(plays)]
+        for key in forecaster.waiting:
+            began = happened[key.name].started
+            if began is None:
+                continue
+            seconds = [each.starts[key] for each in runs]
+            plain = quantiles(seconds)
+            waiting.append((now, plain, began))
+            early, middle, late = quantiles(seconds, scores.spread())
+            if now >= WEEK and math.isfinite(late):
+                job = specs[key.name]
+                expected = max(job.arrival + usual[job.queue] - now, 0.0)
+                found.append(Outcome(middle, early, late, expected, began - now))
+    return found
+
+
+_REMEMBERED: Final[dict[str, Any]] = {}
+
+
+def _templates(state: ClusterObjects) -> dict[str, Any]:
+    return {pod.metadata.annotation(names.GROUP_NAME)[:3]: pod.spec for pod in state.of(kinds.PODS)}
+
+
+def _usual_waits(happened: dict[str, SimulatedGang], specs: dict[str, TraceJob], now: float) -> dict[str, float]:
+    """Return the median wait of each queue, of what started in the week before."""
+    waits: defaultdict[str, list[float]] = defaultdict(lambda: [0.0])
+    for name, gang in happened.items():
+        if gang.started is not None and now - WEEK <= gang.started <= now:
+            waits[specs[name].queue].append(gang.started - specs[name].arrival)
+    return defaultdict(float, {queue: statistics.median(each) for queue, each in waits.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--plays", type=int, default=16)
+    parser.add_argument("--asked", type=int, default=60)
+    options = parser.parse_args()
+    exact = [abs(said - waited) for said, waited in stated(options.seeds, options.asked, 1.0)]
+    print(
+        f"(a) {len(exact)} asked: median error {statistics.median(exact):.1f} s, largest {max(exact):.1f} s", flush=True
+    )
+    double = stated(options.seeds, options.asked, 2.0)
+    later = [waited - said for said, waited in double if waited > said + 2]
+    print(
+        f"(b) {len(double)} asked: {len(later)} started later than said{f', by {max(later):.0f} s at most' if later else ''}",
+        flush=True,
+    )
+    for seed in options.seeds:
+        found = from_history(seed, options.plays, options.asked)
+        error = statistics.median(abs(each.middle - each.waited) for each in found)
+        usual = statistics.median(abs(each.usual - each.waited) for each in found)
+        held = sum(each.early - 1 <= each.waited <= each.late + 1 for each in found) / len(found)
+        width = statistics.median(each.late - each.early for each in found)
+        waited = statistics.median(each.waited for each in found)
+        print(
+            f"(c) seed {seed}, {len(found)} asked: median error {error / 60:.0f} min, of the queue's median wait {usual / 60:.0f} min ({error / usual - 1:+.0%});"
+            f" 80 % held in {held:.0%}, median width {width / 60:.0f} min of waits of {waited / 60:.0f} min",
+            flush=True,
+        )
+    print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""The starts of groups that wait: the cluster's own future, played several times with run times that may be. Pure.
+
+One play draws a run time for each workload, of those that it may take (`muster.whatif.run_times`), lets the simulator go on from the cluster as it is,
+and notes when groups have nodes for their minimum. Many plays give the time by which half of them had started, and the times between which eight
+of ten had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from muster.ledger.reservations import COMPLETED
+from muster.model import grouping, kinds, names
+from muster.model.kinds import Kind
+from muster.model.objects import Job, Meta, Pod, PodGroup
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
+from muster.whatif.run_times import RunHistory, RunTime, of_workload
+from muster.whatif.simulated_admission import InMemoryAdmission
+from scheduler.engine.policy import Policy
+from scheduler.model.snapshot import GroupKey
+from scheduler.simulator import scenario
+from scheduler.simulator.engine import Simulation
+from scheduler.state import conversion
+from scheduler.state.aggregated_pods import GroupName
+from webhooks.settings import WebhookSettings
+
+HORIZON: Final = 14 * 86400.0
+"""Seconds: what starts later starts at no time that anybody can tell."""
+_FOREVER: Final = "inf"
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_OVERDUE: Final = 0.5
+"""What runs longer than all that is known of its like is taken to go on for up to so much of the time that it has run."""
+_LOW, _MIDDLE, _HIGH = 0.1, 0.5, 0.9
+_SCORES: Final = 300
+_FEWEST_SCORES: Final = 20
+_GRAIN: Final = 60.0
+"""Seconds: of waits below it nobody minds the ratio."""
+
+
+class StartForecast(Struct, frozen=True):
+    """When a group will start.
+
+    Attributes:
+        key: which.
+        early, middle, late: eight of ten plays lie between the first and the last, half of them before the middle; None: at no time that
+            can be told.
+        unknown: where there is no time, the titles of running groups of which nobody says how long they run.
+    """
+
+    key: GroupKey
+    early: datetime | None = None
+    middle: datetime | None = None
+    late: datetime | None = None
+    unknown: tuple[str, ...] = ()
+
+    def brief(self, now: datetime) -> str:
+        """Say it in a column: ``14:20 (14:05-15:10)``, a minus where no time can be told."""
+        if self.middle is None or self.early is None:
+            return "-"
+        middle, early = _shown(self.middle, now), _shown(self.early, now)
+        late = _shown(self.late, now) if self.late is not None else ""
+        return middle if early == late else f"{middle} ({early}-{late})"
+
+    def text(self, now: datetime) -> str:
+        """Say it in a sentence; ``now`` decides whether the day has to be named."""
+        if self.middle is None or self.early is None:
+            if not self.unknown:
+                return "no time can be told: it doesn't start within two weeks as the cluster is"
+            some = ", ".join(self.unknown[:2]) + (" and others" if len(self.unknown) > len(self.unknown[:2]) else "")
+            return (
+                f"no time can be told: nobody says how long {some} will run; the annotation {names.EXPECTED_DURATION} or"
+                " activeDeadlineSeconds does"
+            )
+        middle, early = _shown(self.middle, now), _shown(self.early, now)
+        if self.late is None:
+            return f"about {middle} UTC, 80 %: from {early} on"
+        late = _shown(self.late, now)
+        return f"about {middle} UTC, 80 %: {early} to {late}" if early != late else f"about {middle} UTC"
+
+    def data(self) -> dict[str, Any]:
+        """Write it for programs: times as RFC 3339, None where there is none."""
+        times = {"early": self.early, "middle": self.middle, "late": self.late}
+        return {name: f"{at:%Y-%m-%dT%H:%M:%SZ}" if at is not None else None for name, at in times.items()}
+
+
+class Spread(Struct, frozen=True):
+    """Factors on the waits that plays give, as earlier forecasts turned out: on the ends of the interval, and on the middle."""
+
+    early: float = 1.0
+    middle: float = 1.0
+    late: float = 1.0
+
+
+UNMOVED: Final = Spread()
+
+
+class ForecastScores:
+    """How forecasts turned out, the latest ones: by which factors later ones are to be moved, so that eight of ten are within the interval."""
+
+    def __init__(self) -> None:
+        self._ratios: deque[tuple[float, float, float]] = deque(maxlen=_SCORES)
+
+    def add(self, said: tuple[float, float, float], waited: float) -> None:
+        """Note what was said without factors, seconds from then, and what became of it."""
+        if all(map(math.isfinite, (*said, waited))):
+            early, middle, late = ((waited + _GRAIN) / (each + _GRAIN) for each in said)
+            self._ratios.append((early, middle, late))
+
+    def spread(self) -> Spread:
+        """Return the factors; none where too few are known."""
+        if len(self._ratios) < _FEWEST_SCORES:
+            return UNMOVED
+        early, middle, late = (sorted(each) for each in zip(*self._ratios, strict=True))
+        return Spread(_quantile(early, _LOW), _quantile(middle, _MIDDLE), _quantile(late, _HIGH))
+
+
+class Play(Struct, frozen=True):
+    """The future once: seconds until each waiting group starts; infinity where it doesn't."""
+
+    starts: Mapping[GroupKey, float]
+
+
+class _PlayedGroup(Struct):
+    """A group with what makes its pods."""
+
+    key: GroupKey
+    group: PodGroup
+    jobs: list[Job] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    time: RunTime | None = None
+    began: datetime | None = None
+
+    @property
+    def waits(self) -> bool:
+        placed = sum(bool(pod.spec.node_name) for pod in self.pods)
+        return self.group.status.phase != COMPLETED and placed < max(self.group.spec.min_member, 1)
+
+
+class Forecaster:
+    """A cluster of which futures are played. Each play takes about as long as to decide about everything once for each group that ends."""
+
+    def __init__(self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str], history: RunHistory) -> None:
+        self._state = state
+        self._policy = policy
+        self._schedulers = tuple(schedulers)
+        self._workloads = _workloads(state)
+        for each in self._workloads.values():
+            each.time = of_workload(each.jobs, each.pods, each.group.metadata, history)
+        self.waiting = tuple(each.key for each in self._workloads.values() if each.waits)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all plays are the same."""
+        return all(each.time is None or len(each.time.seconds) == 1 for each in self._workloads.values())
+
+    def play(self, seed: int) -> Play:
+        """Play one future; the same for the same seed.
+
+        Raises:
+            UnreadableObjectError: the cluster can't be simulated.
+        """
+        objects = dict(self._state.objects) | self._with_run_times(np.random.default_rng(seed))
+        found = scenario.of_objects(objects, self._schedulers, seed, HORIZON)
+        admission = InMemoryAdmission(WebhookSettings(found.schedulers, delay=self._policy.enqueues))
+        setup = replace(found.setting(self._policy, admission), start=self._state.taken)
+        simulation = Simulation(setup)
+        gangs = simulation.lifecycle.gangs
+        left = {(key.namespace, key.name): key for key in self.waiting}
+        starts: dict[GroupKey, float] = {}
+
+        def enough() -> bool:
+            for home in list(left):
+                gang = gangs.get(home)
+                if gang is not None and gang.started is not None:
+                    starts[left.pop(home)] = gang.started
+            return not left
+
+        simulation.run(lambda _: None, enough)
+        # Those that ended between two looks are no longer among the groups.
+        for gang in simulation.lifecycle.history:
+            if gang.home in left and gang.started is not None:
+                starts[left.pop(gang.home)] = gang.started
+        return Play({key: starts.get(key, math.inf) for key in self.waiting})
+
+    def summary(self, plays: Sequence[Play], spread: Spread = UNMOVED) -> dict[GroupKey, StartForecast]:
+        """Sum plays up, at least one."""
+        return {key: self._summed(key, [each.starts[key] for each in plays], spread) for key in self.waiting}
+
+    def _summed(self, key: GroupKey, seconds: Sequence[float], spread: Spread) -> StartForecast:
+        early, middle, late = quantiles(seconds, spread)
+        if math.isinf(middle):
+            return StartForecast(key, unknown=self._unknown())
+        return StartForecast(key, self._at(early), self._at(middle), self._at(late))
+
+    def _at(self, seconds: float) -> datetime | None:
+        return self._state.taken + timedelta(seconds=seconds) if math.isfinite(seconds) else None
+
+    def _unknown(self) -> tuple[str, ...]:
+        """Return the groups that run and of which nobody says for how long, by name."""
+        return tuple(
+            grouping.title(each.key.namespace, each.key.name, grouping.owner_of(each.group.metadata))
+            for each in self._workloads.values()
+            if each.time is None and any(pod.spec.node_name for pod in each.pods)
+        )
+
+    # ── run times ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _with_run_times(self, lots: np.random.Generator) -> dict[Kind[Any], tuple[Any, ...]]:
+        """Return the Jobs and the pods that haven't ended, with the time that each runs from now on."""
+        drawn = {name: self._drawn(each, lots) for name, each in self._workloads.items()}
+        pods, jobs = [], []
+        for pod in self._state.of(kinds.PODS):
+            if pod.status.phase not in _ENDED:
+                seconds = drawn.get((pod.namespace, grouping.group_of(pod.metadata)), (math.inf, math.inf))
+                pods.append(_running_for(pod, seconds[bool(pod.spec.node_name)]))
+        for job in self._state.of(kinds.JOBS):
+            if not conversion.job_finished(job):
+                whole, _ = drawn.get((job.namespace, conversion.group_of_job(job)), (math.inf, math.inf))
+                template = replace(job.spec.template, metadata=_told(job.spec.template.metadata, whole / _rounds(job)))
+                jobs.append(replace(job, spec=replace(job.spec, template=template)))
+        return {kinds.PODS: tuple(pods), kinds.JOBS: tuple(jobs)}
+
+    def _drawn(self, each: _PlayedGroup, lots: np.random.Generator) -> tuple[float, float]:
+        """Draw the seconds that a workload runs, and those that are left of it where it runs."""
+        if each.time is None:
+            return math.inf, math.inf
+        seconds = each.time.seconds
+        whole = seconds[int(lots.integers(len(seconds)))]
+        if each.began is None:
+            return whole, whole
+        ran = max((self._state.taken - each.began).total_seconds(), 0.0)
+        longer = [one for one in seconds if one > ran]
+        if longer:
+            return whole, longer[int(lots.integers(len(longer)))] - ran
+        return whole, float(lots.uniform(0.0, _OVERDUE)) * ran
+
+
+def quantiles(seconds: Sequence[float], spread: Spread = UNMOVED) -> tuple[float, float, float]:
+    """Return when one of ten had started, half had, and nine of ten had."""
+    ordered = sorted(seconds)
+    early, middle, late = (
+        max((_quantile(ordered, share) + _GRAIN) * factor - _GRAIN, 0.0)
+        for share, factor in ((_LOW, spread.early), (_MIDDLE, spread.middle), (_HIGH, spread.late))
+    )
+    return min(early, middle), middle, max(late, middle)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def _workloads(state: ClusterObjects) -> dict[GroupName, _PlayedGroup]:
+    found = {
+        (group.namespace, group.name): _PlayedGroup(GroupKey(kind.group, group.namespace, group.name), group)
+        for kind in PODGROUPS
+        for group in state.of(kind)
+    }
+    for job in state.of(kinds.JOBS):
+        home = found.get((job.namespace, conversion.group_of_job(job)))
+        if home is not None and not conversion.job_finished(job):
+            home.jobs.append(job)
+    began: defaultdict[GroupName, list[datetime]] = defaultdict(list)
+    for pod in state.of(kinds.PODS):
+        name = (pod.namespace, grouping.group_of(pod.metadata))
+        if name in found and pod.status.phase not in _ENDED:
+            found[name].pods.append(pod)
+            if pod.spec.node_name:
+                began[name].append(pod.status.start_time or pod.metadata.creation_timestamp or state.taken)
+    for name, times in began.items():
+        found[name].began = min(times)
+    return found
+
+
+def _rounds(job: Job) -> int:
+    """Return how often a Job's pods are made, one after the other."""
+    at_once = max(job.spec.parallelism or 1, 1)
+    return max(math.ceil((job.spec.completions or at_once) / at_once), 1)
+
+
+def _running_for(pod: Pod, seconds: float) -> Pod:
+    return replace(pod, metadata=_told(pod.metadata, seconds))
+
+
+def _told(meta: Meta, seconds: float) -> Meta:
+    text = _FOREVER if math.isinf(seconds) else f"{max(seconds, 1.0):.3f}"
+    return replace(meta, annotations={**(meta.annotations or {}), names.RUN_SECONDS: text})
+
+
+def _shown(at: datetime, now: datetime) -> str:
+    return (
+        f"{at:%H:%M}"
+        if at.date() == now.date()
+        else f"{at:%a %H:%M}"
+        if at - now < timedelta(days=6)
+        else f"{at:%Y-%m-%d %H:%M}"
+    )

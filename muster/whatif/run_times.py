@@ -1,0 +1,177 @@
+"""The time that workloads run: as their users say it, or as workloads like them ran before. Pure.
+
+What ran before is remembered by template and owner, a few times each: the cluster itself forgets it with the Jobs that ended.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from muster.model import kinds, names
+from muster.model.durations import duration
+from muster.model.objects import Container, Job, Meta, Pod, PodSpec
+from muster.whatif.cluster_view import ClusterObjects
+from scheduler.state import conversion
+
+ANNOTATION: Final = "annotation"
+DEADLINE: Final = "deadline"
+HISTORY: Final = "history"
+
+REMEMBERED: Final = 20
+"""Run times that are kept of one template, and of one owner."""
+_TEMPLATES: Final = 2000
+"""Templates and owners of which some are kept; of more, those go that ended nothing for the longest."""
+_KNOWN_ENDS: Final = 20_000
+_FEWEST: Final = 3
+"""Run times below which nothing is concluded from them."""
+
+_Key = tuple[str, str, str]
+"""Namespace, owner and template; one of the last two may be empty."""
+
+
+class RunTime(Struct, frozen=True):
+    """The time that a workload runs.
+
+    Attributes:
+        seconds: from its start to its end, each as likely; at least one.
+        basis: what says so: `ANNOTATION`, `DEADLINE` or `HISTORY`.
+    """
+
+    seconds: tuple[float, ...]
+    basis: str
+
+
+class RunHistory:
+    """Run times of workloads that ended, the latest of each template and of each owner. It forgets, so its size is bounded."""
+
+    def __init__(self) -> None:
+        self._times: OrderedDict[_Key, deque[float]] = OrderedDict()
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many templates and owners it knows some of."""
+        return len(self._times)
+
+    def learn(self, state: ClusterObjects) -> None:
+        """Take in what has ended in a state, each workload once."""
+        for job in state.of(kinds.JOBS):
+            if (ended := _ended_job(job)) is not None and self._is_new(job.metadata.uid):
+                self.add(job.namespace, _owner(job.metadata), job.spec.template.spec, ended)
+        for pod in state.of(kinds.PODS):
+            if pod.status.phase == "Succeeded" and pod.metadata.controller() is None:
+                ended = _ended_pod(pod)
+                if ended is not None and self._is_new(pod.metadata.uid):
+                    self.add(pod.namespace, "", pod.spec, ended)
+
+    def add(self, namespace: str, owner: str, template: PodSpec, seconds: float) -> None:
+        """Remember that a workload ran so long."""
+        for key in _keys(namespace, owner, template):
+            self._times.setdefault(key, deque(maxlen=REMEMBERED)).append(seconds)
+            self._times.move_to_end(key)
+        while len(self._times) > _TEMPLATES:
+            self._times.popitem(last=False)
+
+    def find(self, namespace: str, owner: str, template: PodSpec) -> tuple[float, ...]:
+        """Return how long workloads like one ran: of the same owner and template, else of the template, else of the owner."""
+        for key in _keys(namespace, owner, template):
+            found = self._times.get(key, ())
+            if len(found) >= _FEWEST:
+                return tuple(sorted(found))
+        return ()
+
+    def _is_new(self, uid: str) -> bool:
+        if uid in self._known:
+            return False
+        self._known[uid] = None
+        if len(self._known) > _KNOWN_ENDS:
+            self._known.popitem(last=False)
+        return True
+
+
+def of_workload(jobs: Sequence[Job], pods: Sequence[Pod], group: Meta | None, history: RunHistory) -> RunTime | None:
+    """Return how long a group of these Jobs and pods runs once it started; None where nothing says so.
+
+    What its users state goes first; what is remembered is cut at the deadline, which by itself is the last resort.
+    """
+    templates = [job.spec.template for job in jobs]
+    metas = [
+        *(each.metadata for each in templates),
+        *(each.metadata for each in jobs),
+        *(each.metadata for each in pods[:1]),
+    ]
+    for meta in (*metas, *([group] if group is not None else [])):
+        if (stated := _stated(meta)) is not None:
+            return RunTime((stated,), ANNOTATION)
+    spec = templates[0].spec if templates else pods[0].spec if pods else None
+    if spec is None:
+        return None
+    deadlines = [each.spec.active_deadline_seconds for each in jobs] + [spec.active_deadline_seconds]
+    deadline = min((float(each) for each in deadlines if each), default=None)
+    meta = jobs[0].metadata if jobs else pods[0].metadata
+    found = history.find(meta.namespace, _owner(meta) if jobs else _controller(meta), spec)
+    if found:
+        return RunTime(found if deadline is None else tuple(min(each, deadline) for each in found), HISTORY)
+    return RunTime((deadline,), DEADLINE) if deadline is not None else None
+
+
+def _stated(meta: Meta) -> float | None:
+    try:
+        return duration(text) if (text := meta.annotation(names.EXPECTED_DURATION)) else None
+    except ValueError:
+        return None  # Admission has warned of it.
+
+
+def _ended_job(job: Job) -> float | None:
+    """Return for how long a Job ran that completed; None for others: of one that failed nothing is concluded."""
+    begun, ended = job.status.start_time, job.status.completion_time
+    if begun is None or ended is None or not conversion.job_finished(job):
+        return None
+    return _positive(begun, ended)
+
+
+def _ended_pod(pod: Pod) -> float | None:
+    times = [each.last_transition_time for each in pod.status.conditions or () if each.type == "Ready"]
+    begun, ended = pod.status.start_time, next(iter(times), None)
+    return _positive(begun, ended) if begun is not None and ended is not None else None
+
+
+def _positive(begun: datetime, ended: datetime) -> float | None:
+    seconds = (ended - begun).total_seconds()
+    return seconds if seconds > 0 else None
+
+
+def _owner(meta: Meta) -> str:
+    """Name what made a Job again and again, such as its CronJob; empty for one that people made."""
+    return _controller(meta)
+
+
+def _controller(meta: Meta) -> str:
+    owner = meta.controller()
+    return f"{owner.kind}/{owner.name}" if owner is not None else ""
+
+
+def _keys(namespace: str, owner: str, template: PodSpec) -> Iterator[_Key]:
+    print_ = fingerprint(template)
+    if owner:
+        yield namespace, owner, print_
+    yield namespace, "", print_
+    if owner:
+        yield namespace, owner, ""
+
+
+def fingerprint(template: PodSpec) -> str:
+    """Return what tells one template from another: its containers' images and requests, and its deadline."""
+    parts = [(each.image, each.resources) for each in _containers(template)]
+    said = msgspec.json.encode((parts, template.active_deadline_seconds), order="deterministic")
+    return blake2b(said, digest_size=12).hexdigest()
+
+
+def _containers(template: PodSpec) -> Iterable[Container]:
+    return (*(template.init_containers or ()), *(template.containers or ()))

@@ -1,0 +1,177 @@
+"""When groups that wait will start."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from muster.model import kinds, names
+from muster.whatif.forecast import Forecaster, ForecastScores, Spread, StartForecast, quantiles
+from muster.whatif.run_times import RunHistory, RunTime, of_workload
+from tests.support.asked import POLICY, TAKEN, gang, held_job, node, queue, state
+
+MINUTE = timedelta(minutes=1)
+
+
+def lasting(objects: list[dict[str, Any]], text: str, began: str = "2026-01-01T11:00:00Z") -> list[dict[str, Any]]:
+    """Return a group and its pods that say how long they run; those on nodes have run since then."""
+    for each in objects:
+        each["metadata"].setdefault("annotations", {})[names.EXPECTED_DURATION] = text
+        if each["kind"] == "Pod" and each["spec"].get("nodeName"):
+            each["status"]["startTime"] = began
+    return objects
+
+
+def forecast(*objects: Any, history: RunHistory | None = None, plays: int = 1) -> dict[str, StartForecast]:
+    found = Forecaster(state(objects), POLICY, ["muster"], history or RunHistory())
+    summed = found.summary([found.play(number) for number in range(plays)])
+    return {each.name: one for each, one in summed.items()}
+
+
+def test_a_gang_starts_when_what_runs_has_ended():
+    running = lasting(gang("first", [4], "q", "n"), "90m")
+    found = forecast(node("n", {"cpu": "4"}), queue("q"), *running, *lasting(gang("second", [4], "q"), "10m"))
+    assert list(found) == ["second"]
+    middle = found["second"].middle
+    assert middle is not None
+    assert abs(middle - (TAKEN + 30 * MINUTE)) < timedelta(seconds=5)
+    assert found["second"].text(TAKEN) == f"about {middle:%H:%M} UTC"
+
+
+def test_who_stands_behind_starts_after_who_stands_ahead():
+    running = lasting(gang("first", [4], "q", "n"), "90m")
+    objects = (*running, *lasting(gang("second", [4], "q"), "10m"), *lasting(gang("third", [4], "q"), "10m"))
+    found = forecast(node("n", {"cpu": "4"}), queue("q"), *objects)
+    second, third = (found[name].middle for name in ("second", "third"))
+    assert second is not None
+    assert third is not None
+    assert timedelta(minutes=10) <= third - second < timedelta(minutes=11)
+
+
+def test_a_held_job_starts_when_there_is_room_and_its_template_says_how_long_others_wait_for_it():
+    running = lasting(gang("first", [4], "q", "n"), "90m")
+    job = held_job("second", 2, 2)
+    job["spec"]["template"]["metadata"]["annotations"][names.EXPECTED_DURATION] = "20m"
+    group = gang("second", [], "q", minimum=2)
+    found = forecast(
+        node("n", {"cpu": "4"}), queue("q"), *running, *group, job, *lasting(gang("third", [4], "q"), "20m")
+    )
+    assert found["second"].middle is not None
+    assert found["third"].middle is not None
+    assert timedelta(minutes=20) <= abs(found["third"].middle - found["second"].middle) < timedelta(minutes=22)
+
+
+def test_where_nobody_says_how_long_something_runs_it_is_named_and_no_time_is_told():
+    found = forecast(node("n", {"cpu": "4"}), queue("q"), *gang("first", [4], "q", "n"), *gang("second", [4], "q"))
+    assert found["second"].middle is None
+    assert found["second"].text(TAKEN) == (
+        "no time can be told: nobody says how long PodGroup team/first will run; the annotation muster.sh/expected-duration or"
+        " activeDeadlineSeconds does"
+    )
+    assert found["second"].data() == {"early": None, "middle": None, "late": None}
+
+
+def test_what_never_fits_has_no_time():
+    found = forecast(node("n", {"cpu": "4"}), queue("q"), *lasting(gang("large", [8], "q"), "1m"))
+    assert found["large"].text(TAKEN) == "no time can be told: it doesn't start within two weeks as the cluster is"
+
+
+def test_of_history_come_the_middle_and_the_interval():
+    history = RunHistory()
+    running = gang("first", [4], "q", "n")
+    running[1]["status"]["startTime"] = "2026-01-01T11:50:00Z"
+    template = state(running).of(kinds.PODS)[0].spec
+    for minutes in (20, 30, 40, 50, 60):
+        history.add("team", "", template, minutes * 60.0)
+    found = forecast(
+        node("n", {"cpu": "4"}), queue("q"), *running, *gang("second", [4], "q"), history=history, plays=40
+    )
+    one = found["second"]
+    assert one.early is not None
+    assert one.middle is not None
+    assert one.late is not None
+    assert TAKEN + 9 * MINUTE <= one.early < one.middle < one.late <= TAKEN + 51 * MINUTE
+    assert one.text(TAKEN).startswith(f"about {one.middle:%H:%M} UTC, 80 %: {one.early:%H:%M} to {one.late:%H:%M}")
+
+
+def test_forecasts_that_turned_out_too_early_move_the_next_ones():
+    scores = ForecastScores()
+    for _ in range(19):
+        scores.add((540.0, 1140.0, 1740.0), 2340.0)
+    assert scores.spread() == Spread()
+    scores.add((540.0, 1140.0, 1740.0), 2340.0)
+    assert scores.spread() == Spread(4.0, 2.0, 2400 / 1800)
+    assert quantiles([1140.0], scores.spread()) == (2340.0, 2340.0, 2340.0)
+
+
+def test_history_remembers_a_few_times_of_each_template_and_forgets_templates():
+    history, spec = RunHistory(), state(gang("g", [1], "q")).of(kinds.PODS)[0].spec
+    for number in range(100):
+        history.add("team", "CronJob/nightly", spec, float(number))
+    assert history.find("team", "CronJob/nightly", spec) == tuple(map(float, range(80, 100)))
+    other = replace(spec, active_deadline_seconds=7)
+    assert history.find("team", "CronJob/nightly", other) == tuple(map(float, range(80, 100)))
+    assert history.find("team", "", other) == ()
+    assert history.find("other", "", spec) == ()
+    for number in range(3000):
+        history.add("team", "", replace(spec, active_deadline_seconds=number + 1), 1.0)
+    assert len(history) == 2000
+    assert history.find("team", "", spec) == ()
+
+
+def test_a_job_that_ended_is_learned_once_and_one_that_failed_is_not():
+    job = held_job("done", 1, 1)
+    times = {"startTime": "2026-01-01T11:00:00Z", "completionTime": "2026-01-01T11:10:00Z"}
+    job["status"] = {**times, "conditions": [{"type": "Complete", "status": "True"}]}
+    failed = held_job("failed", 2, 1)
+    failed["status"] = {"startTime": "2026-01-01T11:00:00Z", "conditions": [{"type": "Failed", "status": "True"}]}
+    history, seen = RunHistory(), state([job, failed])
+    for _ in range(5):
+        history.learn(seen)
+    assert len(history) == 1
+    history.add("team", "", seen.of(kinds.JOBS)[0].spec.template.spec, 700.0)
+    history.add("team", "", seen.of(kinds.JOBS)[0].spec.template.spec, 800.0)
+    assert history.find("team", "", seen.of(kinds.JOBS)[0].spec.template.spec) == (600.0, 700.0, 800.0)
+
+
+@pytest.mark.parametrize("text", ["soon", "-5m", "1" * 300_000])
+def test_a_duration_that_is_none_says_nothing(text):
+    pods = gang("second", [4], "q")
+    for each in pods:
+        each["metadata"].setdefault("annotations", {})[names.EXPECTED_DURATION] = text
+    assert of_workload((), state(pods).of(kinds.PODS), None, RunHistory()) is None
+
+
+def test_a_deadline_is_the_last_resort_and_cuts_what_history_says():
+    pod = state(gang("g", [1], "q")).of(kinds.PODS)[0]
+    pod = replace(pod, spec=replace(pod.spec, active_deadline_seconds=1000))
+    assert of_workload((), (pod,), None, RunHistory()) == RunTime((1000.0,), "deadline")
+    history = RunHistory()
+    for seconds in (500.0, 900.0, 1500.0):
+        history.add("team", "", pod.spec, seconds)
+    assert of_workload((), (pod,), None, history) == RunTime((500.0, 900.0, 1000.0), "history")
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(2, 60)), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(2, 60)), min_size=1, max_size=4),
+)
+def test_with_exact_run_times_all_that_fits_has_a_time_and_it_is_no_later_than_one_after_the_other(running, waiting):
+    objects = [node("n", {"cpu": "8"}), queue("q")]
+    left = 8
+    for number, (cpus, minutes) in enumerate(running):
+        if cpus <= left:
+            left -= cpus
+            objects += lasting(gang(f"r{number}", [cpus], "q", "n"), f"{60 + minutes}m")
+    for number, (cpus, minutes) in enumerate(waiting):
+        objects += lasting(gang(f"w{number}", [cpus], "q"), f"{minutes}m")
+    found = forecast(*objects)
+    assert all(each.middle is not None for each in found.values())
+    ends = 60 * (60 + sum(minutes for _, minutes in (*running, *waiting)) + len(waiting))
+    assert all(each.middle <= TAKEN + timedelta(seconds=ends) for each in found.values() if each.middle is not None)
