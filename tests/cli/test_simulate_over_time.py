@@ -298,6 +298,8 @@ def test_what_admission_refuses_is_told_in_its_words() -> None:
     )
 
 
+# Where fontconfig is installed, matplotlib asks it for fonts.
+@pytest.mark.processes
 def test_a_picture_is_drawn(folder: Path) -> None:
     for name, options in (("one.png", ""), ("two.svg", "--compare keep.yaml")):
         assert ran(f"{OVER_TIME} {options} --plot {name}").exit_code == 0
