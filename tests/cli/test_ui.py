@@ -30,6 +30,7 @@ from muster.cli.ui.server import UiServer
 from muster.cli.ui.suppositions import Suppositions
 from muster.kube import errors
 from muster.kube.client import Client
+from muster.kube.transport import Request, Response
 from muster.model import kinds
 from muster.model.objects import Event
 from muster.sandbox.inprocess import InProcessTransport
@@ -342,6 +343,40 @@ async def test_what_cannot_be_supposed_is_said_in_a_line(served: Served) -> None
     assert (status, text.count("\n")) == (400, 1)
     status, text = await served.post("what-if", {"drain": ["n"]})
     assert (status, msgspec.json.decode(text)["displaced"][0]["pods"]) == (200, 2)
+
+
+class Recorded:
+    """Passes requests on, and keeps their methods."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.methods: list[str] = []
+
+    async def request(self, request: Request, *, within: float) -> Response:
+        self.methods.append(request.method)
+        response: Response = await self._inner.request(request, within=within)
+        return response
+
+
+async def test_the_cluster_is_only_read_whatever_is_asked_of_the_page(furnished: Any) -> None:
+    transport = Recorded(InProcessTransport(furnished("busy.yaml")))
+    client, question = Client(transport), Question("team-a", None, None, ("muster",), "text", None, None)
+    reader = Reader(lambda: overviews.read(client, question), lambda *group: overviews.events_of(client, *group), 3600)
+    await reader.start()
+    server = UiServer(reader, Suppositions(reader, ["muster"]).answer)
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        page = Served(server, reader, session)
+        for path in ("", "data", "history?queue=default&resource=cpu", "group?namespace=team-a&name=train"):
+            assert (await page.get(path))[0] == 200
+        for path in ("what-if", "read"):
+            assert (await page.post(path, {"drain": ["node-1"]}))[0] in {200, 204}
+        for method in ("PUT", "PATCH", "DELETE"):
+            assert (await page.ask(method, f"{page.url}group?namespace=team-a&name=train", {"Origin": page.origin}))[
+                0
+            ] == 405
+    await server.stop()
+    assert set(transport.methods) == {"GET"}
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,22 @@ async def test_texts_can_be_read_on_their_paper(page: Page, opened: Any, scheme:
     for selector in ("body", "#summary", "#groups .reason", ".badge.waits", ".row.head"):
         one, other = [await page.run(f"{luminance}(getComputedStyle(document.querySelector('{where}')).{what})") for where, what in ((selector, "color"), ("body", "backgroundColor"))]  # fmt: skip
         assert (max(one, other) + 0.05) / (min(one, other) + 0.05) >= 4.5, selector
+
+
+@pytest.mark.parametrize("together", [("used", "borrowed", "unused"), ("waits", "runs", "start"), ("used", "full")])
+async def test_parts_of_a_bar_differ_without_colours(page: Page, opened: Any, together: tuple[str, ...]) -> None:
+    await opened()
+    found = set()
+    for kind in together:
+        await page.run(
+            f"document.querySelector('.bar').append(Object.assign(document.createElement('i'), {{className: '{kind}', id: '{kind}'}}))"
+        )
+        drawn = await page.run(
+            f"(style => style.backgroundImage + ' ' + style.borderTopStyle)(getComputedStyle(document.querySelector('#{kind}')))"
+        )
+        found.add(re.sub(r"\w+\([\d., /]+\)", "a colour", drawn))
+    assert all("rgb" not in each for each in found)
+    assert len(found) == len(together), found
 
 
 async def test_ten_thousand_groups_are_a_few_rows_on_the_page(page: Page, opened: Any) -> None:

@@ -76,8 +76,11 @@ class Reader:
             try:
                 await self.start()
                 self._trouble = ""
-            except (errors.KubeError, click.ClickException) as error:
-                self._trouble = explained(error) if isinstance(error, errors.KubeError) else error.format_message()
+            except click.ClickException as error:
+                self._trouble = error.format_message()
+                self._number += 1
+            except (errors.KubeError, OSError) as error:
+                self._trouble = explained(error)
                 self._number += 1
             took = clock() - began
 
