@@ -273,6 +273,92 @@ def test_where_api_servers_call_from_can_be_limited_and_the_leader_may_look(rend
     assert "from" not in anywhere
 
 
+def test_what_platforms_set_of_pods_and_accounts_is_on_all_of_them(render):
+    values = VALUES["a platform"]
+    made = render(values)
+    deployments = [each for each in made if each["kind"] == "Deployment"]
+    assert len(deployments) == 4
+    for each in deployments:
+        component = each["metadata"]["labels"]["app.kubernetes.io/component"]
+        template = each["spec"]["template"]
+        assert template["metadata"]["annotations"] == values["podAnnotations"]
+        assert template["metadata"]["labels"]["team"] == "batch"
+        assert each["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        if component != "certs":
+            assert template["spec"]["affinity"] == values["affinity"]
+            assert template["spec"]["topologySpreadConstraints"] == values["topologySpreadConstraints"]
+        own = values["certificates" if component == "certs" else component]
+        assert set(own["extraArgs"]) <= set(arguments(made, component))
+        assert template["spec"]["containers"][0].get("env") == own.get("extraEnv")
+        assert template["spec"].get("hostNetwork", False) is own.get("hostNetwork", False)
+    accounts = [each for each in made if each["kind"] == "ServiceAccount" and "helm.sh/hook" not in str(each)]
+    assert [each["metadata"]["annotations"] for each in accounts] == [values["serviceAccountAnnotations"]] * 4
+    assert "env" not in one(render({}), "Deployment", "muster-webhook")["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_on_the_network_of_nodes_all_that_names_a_port_names_the_one_that_is_set(render):
+    values = VALUES["a platform"]
+    made = render(values)
+    for component, service in (("webhook", "webhooks"), ("visibility", "visibility")):
+        ports = values[component]["ports"]
+        (container,) = one(made, "Deployment", f"muster-{component}")["spec"]["template"]["spec"]["containers"]
+        assert {each["name"]: each["containerPort"] for each in container["ports"]} == ports
+        given = {f"--port={ports[service]}", f"--probe-port={ports['probes']}", f"--metrics-port={ports['metrics']}"}
+        assert given <= set(container["args"])
+        # API servers go by the Service, whose port stays.
+        (port,) = one(made, "Service", f"muster-{component}")["spec"]["ports"]
+        assert port["targetPort"] == service
+        allowed = one(made, "NetworkPolicy", f"muster-{component}")["spec"]["ingress"][0]["ports"]
+        assert {each["port"] for each in allowed} == {ports[service], ports["probes"]}
+    looked_at = [
+        port["port"]
+        for rule in one(made, "NetworkPolicy", "muster-certs")["spec"]["egress"][1:]
+        for port in rule["ports"]
+    ]
+    assert looked_at == [10443, 10444]
+
+
+def test_a_service_monitor_finds_all_metrics_by_their_service(render):
+    made = render(VALUES["a platform"])
+    monitor, service = one(made, "ServiceMonitor", "muster"), one(made, "Service", "muster-metrics")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    for each in (one(made, "Deployment", f"muster-{name}") for name in ("webhook", "scheduler", "certs", "visibility")):
+        template = each["spec"]["template"]
+        assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+        assert "metrics" in {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["authorization"]["credentials"] == {"name": "muster-metrics-token", "key": "token"}
+
+
+def test_every_value_is_described(render):
+    described = chart.values_described()
+    values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+
+    def undescribed(path: str, value: Any) -> list[str]:
+        if path in described:
+            return []
+        if not isinstance(value, dict) or not value:
+            return [path]
+        return [found for name, inner in value.items() for found in undescribed(f"{path}.{name}", inner)]
+
+    assert [found for name, value in values.items() for found in undescribed(name, value)] == []
+    assert all(said.endswith(".") for said in described.values())
+
+
+def test_helm_test_checks_the_installation_and_leaves_what_failed(render):
+    made = render({})
+    hooks = [each for each in made if each["metadata"].get("annotations", {}).get("helm.sh/hook") == "test"]
+    assert [each["kind"] for each in hooks] == ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Pod"]
+    pod = hooks[-1]
+    assert pod["spec"]["containers"][0]["args"] == ["check", "--namespace", "muster-system"]
+    assert pod["spec"]["serviceAccountName"] == hooks[0]["metadata"]["name"]
+    # Only the create is a write, and it is a dry run that is refused.
+    verbs = {verb for rule in hooks[1]["rules"] for verb in rule["verbs"]}
+    assert verbs == {"get", "create"}
+
+
 # ── safe by default ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -89,3 +89,9 @@ def logged(nodes, name: str) -> list[dict]:
 
 def pods(nodes) -> list[dict]:
     return json.loads(nodes.kubectl("get", "pods", "--namespace", SPACE, "--output=json"))["items"]
+
+
+def test_helm_test_finds_nothing_wrong_and_leaves_nothing(nodes):
+    done = nodes.run("helm", "test", "muster", "--namespace", SPACE, "--timeout", "2m", "--logs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert nodes.kubectl("get", "pods", "--namespace", SPACE, "--ignore-not-found", "muster-test") == ""

@@ -48,6 +48,12 @@ _BUNDLE = """\
     caBundle: {{ b64enc . }}
     {{- end }}
 """
+_ACCOUNT = r"kind: ServiceAccount\nmetadata:\n(?:  .*\n)+"
+_ANNOTATED = """\
+  {{- with .Values.serviceAccountAnnotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
+"""
 _MARKED = """\
   {{{{- with include "muster.webhookAnnotations" (list $ "{kind}") }}}}
   annotations: {{{{- nindent 4 (trim .) }}}}
@@ -68,6 +74,23 @@ metadata:
   name: muster-system
   labels: {app.kubernetes.io/part-of: muster}
 """
+
+
+_PAGE = """\
+# The chart of Muster
+
+Made by `make manifests` from `values.schema.json` and `values.yaml`: don't edit. How to install with it, and what to decide before, is in
+[docs/install.md](../../../docs/install.md).
+
+    helm install muster deploy/helm/muster --namespace muster-system --create-namespace
+    helm test muster --namespace muster-system
+
+`helm test` runs `muster check` in the cluster: the CRDs, the policies, the webhooks and their answers, the leader, the default queue. Nothing is changed.
+
+| value | default | decides |
+|---|---|---|
+"""
+_BRIEF = 60
 
 
 def helm(
@@ -119,6 +142,7 @@ def generated() -> dict[Path, str]:
         files / "alerts.yaml": (ROOT / "deploy" / "alerts" / "muster.yaml").read_text(),
         files / "dashboard.json": (ROOT / "deploy" / "dashboards" / "muster.json").read_text(),
         CHART / "values.schema.json": _schema(),
+        CHART / "README.md": _readme(),
     }
 
 
@@ -162,7 +186,9 @@ def _roles() -> str:
     }
     parts = [_texts("rbac", *(each for each in entries if each not in chosen))]
     parts += [f"{{{{- if {when} }}}}\n---\n{_texts('rbac', name)}{{{{- end }}}}\n" for name, when in chosen.items()]
-    return _HEADER.format("deploy/rbac/") + "".join(parts)
+    text, count = re.subn(_ACCOUNT, rf"\g<0>{_ANNOTATED}", "".join(parts))
+    assert count, _ACCOUNT
+    return _HEADER.format("deploy/rbac/") + text
 
 
 def _crds() -> str:
@@ -277,6 +303,36 @@ def _schema() -> str:
         text, count = re.subn(rf'(?m)^(    "{name}": ).*?(,?)$', rf"\1{json.dumps(definition)}\2", text)
         assert count == 1, name
     return text
+
+
+def values_described() -> dict[str, str]:
+    """Return what each value decides, by its path; what is described as a whole is one."""
+    found: dict[str, str] = {}
+
+    def walk(path: str, schema: Mapping[str, Any]) -> None:
+        for name, inner in schema.get("properties", {}).items():
+            place = f"{path}.{name}" if path else name
+            if "description" in inner:
+                found[place] = inner["description"]
+            else:
+                walk(place, inner)
+
+    walk("", json.loads(_schema()))
+    return {place: said for place, said in found.items() if place != "global"}
+
+
+def _readme() -> str:
+    """Return the chart's page: its values with their defaults."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    lines = [_PAGE]
+    for place, said in values_described().items():
+        default = values
+        for name in place.split("."):
+            default = default[name]
+        shown = json.dumps(default)
+        brief = shown if len(shown) <= _BRIEF else "see values.yaml"
+        lines.append(f"| `{place}` | {f'`{brief}`' if brief == shown else brief} | {said} |\n")
+    return "".join(lines)
 
 
 def main() -> int:

@@ -66,6 +66,11 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 {{- with $values.tolerations }}
 tolerations: {{- toYaml . | nindent 0 }}
 {{- end }}
+{{- if .hostNetwork }}
+hostNetwork: true
+# Names of the cluster are still found.
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
 enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
@@ -111,23 +116,57 @@ readinessProbe:
   failureThreshold: 2
 {{- end }}
 
+{{/* The labels and annotations of all pods that are the values'; given the values. */}}
+{{- define "muster.podLabels" -}}
+{{- with .podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "muster.podAnnotations" -}}
+{{- with .podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What a program is given besides; given its values. */}}
+{{- define "muster.extraArgs" -}}
+{{- range .extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- define "muster.extraEnv" -}}
+{{- with .extraEnv }}
+env: {{- toYaml . | nindent 0 }}
+{{- end }}
+{{- end }}
+
 {{/* Replicas apart from each other: never two on a node while another is free, and spread over zones. */}}
 {{- define "muster.spread" -}}
 affinity:
+{{- with .root.Values.affinity }}
+{{- toYaml . | nindent 2 }}
+{{- else }}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
     - weight: 100
       podAffinityTerm:
         topologyKey: kubernetes.io/hostname
         labelSelector:
-          matchLabels: {{- include "muster.selector" . | nindent 12 }}
+          matchLabels: {{- include "muster.selector" .component | nindent 12 }}
+{{- end }}
 topologySpreadConstraints:
+{{- with .root.Values.topologySpreadConstraints }}
+{{- toYaml . | nindent 0 }}
+{{- else }}
 - topologyKey: topology.kubernetes.io/zone
   maxSkew: 1
   whenUnsatisfiable: ScheduleAnyway
   matchLabelKeys: [pod-template-hash]
   labelSelector:
-    matchLabels: {{- include "muster.selector" . | nindent 6 }}
+    matchLabels: {{- include "muster.selector" .component | nindent 6 }}
+{{- end }}
 {{- end }}
 
 {{- define "muster.secret" -}}
@@ -157,7 +196,8 @@ topologySpreadConstraints:
 
 {{/* Whether metrics have a port of their own, and how they are served there; given the port. */}}
 {{- define "muster.metrics" -}}
-{{- if or .Values.monitoring.from (and .Values.monitoring.podMonitor.enabled .Values.monitoring.tokenReview) -}}true{{- end -}}
+{{- $monitors := or .Values.monitoring.podMonitor.enabled .Values.monitoring.serviceMonitor.enabled -}}
+{{- if or .Values.monitoring.from (and $monitors .Values.monitoring.tokenReview) -}}true{{- end -}}
 {{- end }}
 
 {{- define "muster.metrics.arguments" -}}
@@ -166,6 +206,20 @@ topologySpreadConstraints:
 {{- if .root.Values.monitoring.tokenReview }}
 - --metrics-tls=/certificates
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* How a monitor of the Prometheus operator scrapes; given the monitor's values. */}}
+{{- define "muster.scraped" -}}
+{{- if .root.Values.monitoring.tokenReview }}
+scheme: https
+tlsConfig:
+  serverName: muster-webhook.{{ .root.Release.Namespace }}.svc
+  ca:
+    secret: {name: {{ include "muster.secret" .root }}, key: ca.crt}
+# A Secret with a token of an account that is bound to ClusterRole muster-metrics-reader: docs/operations.md.
+authorization:
+  credentials: {{- toYaml .monitor.credentials | nindent 4 }}
 {{- end }}
 {{- end }}
 
