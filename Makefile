@@ -5,7 +5,7 @@ BIN := .venv/bin
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all test-versions test-interpreters soak siege bench lint format controlplane manifests image kind node test-node clean
+.PHONY: help demo test test-fast test-all test-versions test-interpreters soak siege bench lint format controlplane manifests image kind node release test-node clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -110,6 +110,13 @@ ENGINE ?= docker
 image:  ## Build the image (IMAGE=…, ENGINE=podman or buildah, BASE=…@sha256:…)
 	@$(ENGINE) info > /dev/null 2>&1 || { echo "make image: no container engine ($(ENGINE)) answers here; start one, or name another with ENGINE=…"; exit 1; }
 	$(ENGINE) build $(BASE:%=--build-arg BASE=%) --build-arg REVISION="$$(git describe --always --dirty)" --tag $(IMAGE) .
+
+# Its tools are no one else's, so they have an environment of their own.
+release:  ## What a release consists of, in dist/: packages, chart, bill of materials, checksums, provenance (ENGINE=…, URL=…)
+	@$(PYTHON) -m venv --clear .venv-release
+	@.venv-release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
+	@.venv-release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
+	@.venv-release/bin/python deploy/release/make.py "$(ENGINE)" "$(URL)"
 
 NODES ?= 2
 node: .venv/.installed  ## A real cluster in namespaces of this machine, with the image and the chart in it, until Ctrl-C (needs root)

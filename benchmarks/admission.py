@@ -80,7 +80,7 @@ def pod() -> dict[str, Any]:
 
 def podgroup() -> dict[str, Any]:
     metadata = {"name": "gang", "namespace": "dev", "uid": "6a0e", "labels": {"app": "train"}}
-    spec = {"minMember": 4, "queue": "default", "minResources": {"cpu": "4", "memory": "8Gi"}}
+    spec = {"minMember": 4, "queue": "research", "minResources": {"cpu": "4", "memory": "8Gi"}}
     return {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": metadata, "spec": spec}
 
 
@@ -121,7 +121,8 @@ def cases() -> dict[str, tuple[str, bytes]]:
 async def serve(folder: Path, started: Any) -> None:
     view = CachedView()
     view.cache(kinds.NAMESPACES).put(Namespace(metadata=Meta(name="dev", uid="n")))
-    view.cache(kinds.QUEUES).put(Queue(metadata=Meta(name="default", uid="q"), status=QueueStatus(state="Open")))
+    for queue in ("default", "research"):
+        view.cache(kinds.QUEUES).put(Queue(metadata=Meta(name=queue, uid=queue), status=QueueStatus(state="Open")))
     admission = Admission(view, NoLedger(), Client(None), WebhookSettings(), WebhookMetrics())  # type: ignore[arg-type]
     server = WebhookServer(admission, LiveCertificate(CertificateFiles(folder)), ListenOptions("127.0.0.1", 0, 0))
     await server.start()
