@@ -99,7 +99,7 @@ def krew(sdist: Path, url: str) -> str:
 
 
 def sums(folder: Path) -> Iterator[tuple[str, str]]:
-    """Give the name of each file and its checksum, in order."""
+    """Iterate over the files: the name of each, and its checksum."""
     for file in sorted(folder.iterdir()):
         if file.name not in {SUMS, PROVENANCE, ".gitignore"}:
             yield file.name, hashlib.sha256(file.read_bytes()).hexdigest()
