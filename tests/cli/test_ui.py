@@ -23,7 +23,7 @@ from restricted import Restricted
 from muster.cli import overviews
 from muster.cli.overviews import Seen
 from muster.cli.questions import Question
-from muster.cli.ui import command
+from muster.cli.ui import command, forecasts
 from muster.cli.ui.history import ALL, MOST, History
 from muster.cli.ui.reader import Reader
 from muster.cli.ui.server import UiServer
@@ -31,7 +31,7 @@ from muster.cli.ui.suppositions import Suppositions
 from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.transport import Request, Response
-from muster.model import kinds
+from muster.model import kinds, names
 from muster.model.objects import Event
 from muster.sandbox.inprocess import InProcessTransport
 from muster.whatif import group_life
@@ -377,6 +377,45 @@ async def test_the_cluster_is_only_read_whatever_is_asked_of_the_page(furnished:
             ] == 405
     await server.stop()
     assert set(transport.methods) == {"GET"}
+
+
+@pytest.mark.processes
+async def test_expected_starts_are_played_beside_the_page_from_what_people_state() -> None:
+    objects = [node("n", {"cpu": "4"}), queue("lab"), *gang("runs", [4], "lab", "n"), *gang("waits", [4], "lab")]
+    for each in objects:
+        if each["kind"] == "Pod":
+            each["metadata"]["annotations"] |= {names.EXPECTED_DURATION: "90m"}
+            each["status"]["startTime"] = "2026-01-01T11:00:00Z"
+    now = seen(objects)
+    found = await forecasts.play(now, ["muster"])
+    assert found.missing == ""
+    told = found.groups["team/waits"]
+    assert told.at is not None
+    assert abs(told.at - datetime(2026, 1, 1, 12, 30, tzinfo=UTC)) < timedelta(minutes=2)
+    assert told.text.startswith("about 12:3")
+
+    async def read() -> Seen:
+        return now
+
+    async def play(_: Seen) -> forecasts.Starts:
+        return found
+
+    reader = Reader(read, no_events, 3600)
+    await reader.start()
+    forecasting = asyncio.create_task(reader.forecast(play, lambda _: 3600))
+    async with asyncio.timeout(60):
+        while (body := reader.news("1")) is None:  # noqa: ASYNC110 - the same
+            await asyncio.sleep(0)
+    forecasting.cancel()
+    start = msgspec.json.decode(body)["starts"]["groups"]["team/waits"]
+    assert start.keys() == {"text", "at", "from", "to"}
+
+
+@pytest.mark.processes
+async def test_a_future_that_takes_too_long_to_play_is_not_waited_for() -> None:
+    found = await forecasts.play(seen(), ["muster"], limit=0.0)
+    assert found.missing == "no expected starts: this cluster's future isn't played within 0 seconds"
+    assert forecasts.pause(found) > forecasts.INTERVAL
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────

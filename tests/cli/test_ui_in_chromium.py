@@ -176,20 +176,21 @@ async def test_what_was_chosen_is_there_again_when_the_page_is_loaded_again(page
 
 
 async def test_an_expected_start_is_drawn_with_its_interval_where_there_is_one(page: Page, opened: Any) -> None:
+    await page.send("Emulation.setTimezoneOverride", timezoneId="UTC")
     await opened()
     assert await page.run("document.querySelector('#legend-start').hidden")
-    start = "{at: '2026-01-01T12:20:00Z', from: '2026-01-01T12:05:00Z', to: '2026-01-01T13:10:00Z'}"
+    start = "{at: '2026-01-01T12:20:00Z', from: '2026-01-01T12:05:00Z', to: '2026-01-01T13:10:00Z', text: 'about 12:20 UTC'}"
     await page.run(
         "window.fetch = (ask => async (path, options) => { const answer = await ask(path.startsWith('data') ? 'data?known=' : path, options);"
         " if (!path.startsWith('data')) return answer; const told = await answer.json();"
-        f" told.overview.groups.filter(each => each.waits).forEach(each => {{ each.start = {start}; }});"
+        f" told.starts = {{groups: {{'team/waits': {start}}}, missing: ''}};"
         " return new Response(JSON.stringify(told)); })(window.fetch)"
     )
     await page.until("!document.querySelector('#legend-start').hidden")
-    await page.send("Emulation.setTimezoneOverride", timezoneId="UTC")
     first = "[...document.querySelectorAll('#groups .row')].find(each => each.innerText.includes('waits'))"
     said = await page.until(f"{first}.querySelector('.bar').getAttribute('aria-label')")
-    assert "expected to start about" in said
+    assert "expected to start about 12:20 UTC" in said
+    assert "~12:20" in await page.run(f"{first}.innerText")
     now, begin, median = [await page.run(f"parseFloat({first}.querySelector('{part}').style.left)") for part in (".now", ".start", ".at")]  # fmt: skip
     assert now < begin < median < 100
 
@@ -256,7 +257,7 @@ async def test_texts_can_be_read_on_their_paper(page: Page, opened: Any, scheme:
     await opened()
     channels = "(text => text.match(/\\d+(\\.\\d+)?/g).slice(0, 3).map(Number))"
     luminance = f"(text => {channels}(text).map(each => (each /= 255) <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4).reduce((sum, each, at) => sum + each * [0.2126, 0.7152, 0.0722][at], 0))"
-    for selector in ("body", "#summary", "#groups .reason", ".badge.waits", ".row.head"):
+    for selector in ("body", "#summary", "#groups .reason", "#groups .when", ".badge.waits", ".row.head"):
         one, other = [await page.run(f"{luminance}(getComputedStyle(document.querySelector('{where}')).{what})") for where, what in ((selector, "color"), ("body", "backgroundColor"))]  # fmt: skip
         assert (max(one, other) + 0.05) / (min(one, other) + 0.05) >= 4.5, selector
 

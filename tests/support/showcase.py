@@ -18,6 +18,7 @@ from asked import POLICY, node, queue, state
 from msgspec.structs import replace
 
 from muster.cli.overviews import Seen
+from muster.cli.ui import forecasts
 from muster.cli.ui.reader import Reader
 from muster.cli.ui.server import UiServer
 from muster.cli.ui.suppositions import Suppositions
@@ -144,7 +145,12 @@ class Morning:
         name = f"{one.name}-{number}"
         requests = {"cpu": str(one.cpu), "memory": f"{one.cpu * 3}Gi"}
         spec = {"schedulerName": "muster", "containers": [{"name": "main", "resources": {"requests": requests}}]}
-        mine = {**meta, "name": name, "uid": f"{name}-pod", "annotations": {names.GROUP_NAME: group}}
+        mine = {
+            **meta,
+            "name": name,
+            "uid": f"{name}-pod",
+            "annotations": {names.GROUP_NAME: group, names.EXPECTED_DURATION: f"{one.minutes}m"},
+        }
         return {"apiVersion": "v1", "kind": "Pod", "metadata": mine, "spec": spec, "status": {"phase": "Pending"}}
 
     def _end(self) -> None:
@@ -246,6 +252,13 @@ async def draw() -> None:
     reader = Reader(read, events, 3600)
     while readings:
         await reader.start()
+    found = await forecasts.play(last, ["muster"])
+    assert not found.missing, found.missing
+
+    async def play(_: Seen) -> forecasts.Starts:
+        return found
+
+    forecasting = asyncio.create_task(reader.forecast(play, lambda _: 3600))
     server = UiServer(reader, Suppositions(reader, ["muster"]).answer)
     await server.start()
     IMAGES.mkdir(exist_ok=True)
@@ -253,7 +266,7 @@ async def draw() -> None:
         async with chromium.browser() as page:
             await page.send("Emulation.setTimezoneOverride", timezoneId="UTC")
             await page.send("Emulation.setLocaleOverride", locale="en-US")
-            await page.size(1280, 760)
+            await page.size(1280, 700)
             await page.scheme(scheme)
             await page.open(server.url + fragment)
             await page.until("document.querySelectorAll('#tree .row').length > 0")
@@ -264,6 +277,7 @@ async def draw() -> None:
             picture = await page.screenshot()
             assert len(picture) < LARGEST, f"{name} has {len(picture)} bytes"
             await asyncio.to_thread((IMAGES / f"{name}.png").write_bytes, picture)
+    forecasting.cancel()
     await server.stop()
 
 

@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,9 +35,10 @@ _INTERVAL: Final = 5.0
     "--interval", type=click.FloatRange(min=1), default=_INTERVAL, show_default=True, metavar="SECONDS",
     help="Time between two readings; at least four times as long as one takes.",
 )  # fmt: skip
+@click.option("--no-start", is_flag=True, help="Don't play the cluster's future: tell no expected starts.")
 @basis_options
 @explaining(1)
-def ui(*, port: int, opens: bool, interval: float, **options: Any) -> None:
+def ui(*, port: int, opens: bool, interval: float, no_start: bool, **options: Any) -> None:
     """Serve a page on this machine: queues with shares and history, who waits and why, quotas, what if.
 
     The command prints the address, with a random token in it, and runs until Ctrl-C. The page reads the cluster with your own permissions
@@ -44,10 +46,11 @@ def ui(*, port: int, opens: bool, interval: float, **options: Any) -> None:
     """
     prepare()
     with contextlib.suppress(KeyboardInterrupt):
-        reading(_serve(Question(output="text", **options), port, interval, opens=opens))
+        reading(_serve(Question(output="text", **options), port, interval, opens=opens, starts=not no_start))
 
 
-async def _serve(question: Question, port: int, interval: float, *, opens: bool) -> None:
+async def _serve(question: Question, port: int, interval: float, *, opens: bool, starts: bool) -> None:
+    from muster.cli.ui import forecasts
     from muster.cli.ui.server import UiServer
     from muster.cli.ui.suppositions import Suppositions
 
@@ -56,12 +59,17 @@ async def _serve(question: Question, port: int, interval: float, *, opens: bool)
         server = UiServer(reader, Suppositions(reader, question.schedulers).answer, port=port)
         await server.start()
         click.echo(server.url)
-        again = asyncio.create_task(reader.run())
+        work = [asyncio.create_task(reader.run())]
+        if starts:
+            play = partial(forecasts.play, schedulers=question.schedulers)
+            work.append(asyncio.create_task(reader.forecast(play, forecasts.pause)))
         try:
             with _opened(server.url) if opens else contextlib.nullcontext():
-                await _until_told(again)
+                await _until_told(work)
         finally:
-            again.cancel()
+            for each in work:
+                each.cancel()
+            await asyncio.wait(work)
             await server.stop()
 
 
@@ -75,16 +83,16 @@ def _opened(url: str) -> Iterator[None]:
         yield
 
 
-async def _until_told(task: asyncio.Task[None]) -> None:
-    """Wait for SIGINT or SIGTERM, or the end of a task that has none."""
+async def _until_told(work: list[asyncio.Task[None]]) -> None:
+    """Wait for SIGINT or SIGTERM, or the end of a task, which has none."""
     told = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
     waiting = asyncio.create_task(told.wait())
-    await asyncio.wait([task, waiting], return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait([*work, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
-    if task.done():
-        task.result()
+    for each in done - {waiting}:
+        each.result()
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import msgspec
 
 from muster.cli.connect import explained
 from muster.cli.overviews import Seen
+from muster.cli.ui.forecasts import Starts
 from muster.cli.ui.history import History
 from muster.kube import errors
 from muster.model.objects import Event
@@ -41,6 +42,7 @@ class Reader:
         self._history = History()
         self._number = 0
         self._trouble = ""
+        self._starts = Starts()
         self._asked = asyncio.Event()
 
     @property
@@ -84,6 +86,13 @@ class Reader:
                 self._number += 1
             took = clock() - began
 
+    async def forecast(self, play: Callable[[Seen], Awaitable[Starts]], pause: Callable[[Starts], float]) -> None:
+        """Have expected starts played again and again, each time of the last reading; what was told of groups before stays meanwhile."""
+        while True:
+            self._starts = await play(self.seen)
+            self._number += 1
+            await asyncio.sleep(pause(self._starts))
+
     def read_now(self) -> None:
         """Read as soon as possible."""
         self._asked.set()
@@ -92,7 +101,8 @@ class Reader:
         """Return the overview as JSON; None where the page has the reading of that number, ``known``, already."""
         if known == str(self._number):
             return None
-        head = {"number": self._number, "trouble": self._trouble, "whatIf": self.seen.policy is not None}
+        whole = self.seen.policy is not None
+        head = {"number": self._number, "trouble": self._trouble, "whatIf": whole, "starts": self._starts}
         return msgspec.json.encode(head)[:-1] + b',"overview":' + self._encoded + b"}"
 
     def history(self, queue: str, resource: str) -> dict[str, Any]:

@@ -138,8 +138,10 @@ export class Groups {
         const name = first.appendChild(element("bdi"));
         const reason = two.appendChild(element("span", "reason text"));
         const { whole, parts } = bar(node, "waits", "runs", "start", "at", "now");
-        const [age] = cells(node, "number");
-        return { place, badge, name, reason, whole, parts, age };
+        const last = node.appendChild(element("div", "two number"));
+        const age = last.appendChild(element("span"));
+        const when = last.appendChild(element("span", "when"));
+        return { place, badge, name, reason, whole, parts, age, when };
       },
       fill: (parts, item, node) => this.fill(parts, item, node),
       open: (item) => open(item),
@@ -152,7 +154,7 @@ export class Groups {
     this.now = moment(overview.taken);
     this.all = within === null;
     found.sort((one, other) => this.compare(one, other));
-    const expected = found.filter((each) => each.start);
+    const expected = found.filter((each) => each.start?.at);
     legend.hidden = !expected.length;
     this.axis = this.span(found, expected, Number(view.window));
     this.axis.draw(this.axisNode);
@@ -168,7 +170,7 @@ export class Groups {
   }
 
   span(found, expected, seconds) {
-    const ends = expected.map(({ start }) => moment(start.to ?? start.at)).filter(Number.isFinite);
+    const ends = expected.map(({ start }) => moment(start.to ?? start.at) + 60_000).filter(Number.isFinite);
     const end = Math.max(this.now, ...ends);
     if (seconds) return new Axis(this.now - seconds * 1000, Math.min(end, this.now + seconds * 1000));
     // Nine of ten fit: one that has waited for a week must not press all others together.
@@ -177,7 +179,7 @@ export class Groups {
     return new Axis(this.now - Math.max(most, 60_000) * 1.05, end);
   }
 
-  fill({ place, badge, name, reason, whole, parts, age }, item, node) {
+  fill({ place, badge, name, reason, whole, parts, age, when }, item, node) {
     const { axis, now } = this;
     const [created, since] = [moment(item.created), moment(item.since)];
     const began = item.waits ? now : since;
@@ -191,12 +193,15 @@ export class Groups {
     reason.textContent = this.all ? `${item.queue} · ${why}` : why;
     put(parts[0], axis.at(created), axis.at(began));
     put(parts[1], held && !item.waits ? axis.at(began) : 1, held && !item.waits ? axis.at(now) : 0);
-    const start = item.start ? [item.start.from ?? item.start.at, item.start.at, item.start.to ?? item.start.at].map(moment) : null;
+    const { at, from, to } = item.start ?? {};
+    // Without an end nobody knows how late it may be.
+    const start = at ? [moment(from ?? at), moment(at), to ? moment(to) : axis.to] : null;
     put(parts[2], start ? axis.at(start[0]) : 1, start ? axis.at(start[2]) : 0);
     mark(parts[3], start ? axis.at(start[1]) : -1);
     mark(parts[4], axis.to > now + 1000 ? axis.at(now) : -1);
     age.textContent = duration((now - (item.waits ? created : since)) / 1000);
-    const expected = start ? `, expected to start about ${clock(start[1])}` : "";
+    when.textContent = start ? `~${clock(start[1], start[1] - now > 72_000_000 ? 86400 : 0)}` : "";
+    const expected = start ? `, expected to start ${item.start.text || `about ${clock(start[1])}`}` : "";
     whole.setAttribute("aria-label", `${item.waits ? "waits" : "runs"} since ${clock(item.waits ? created : since)}${expected}`);
     whole.title = whole.getAttribute("aria-label");
     node.title = why;

@@ -59,7 +59,7 @@ function paint() {
   tree.show(overview, view);
   whatIf.show(overview, news.whatIf);
   tell(news.trouble && `not read again: ${news.trouble}`);
-  by("notes").replaceChildren(...overview.missing.map((each) => element("div", "text", `note: ${each}`)));
+  by("notes").replaceChildren(...[...overview.missing, news.starts.missing].filter(Boolean).map((each) => element("div", "text", `note: ${each}`)));
   paintSummary();
   paintSide();
 }
@@ -216,6 +216,7 @@ async function follow() {
     silent = false;
     if (found) {
       news = found;
+      for (const each of found.overview.groups) if (each.waits) each.start = found.starts.groups[`${each.namespace}/${each.name}`];
       known = String(found.number);
       paint();
     }
