@@ -39,19 +39,23 @@ def told(
     """Return when each waiting group of a cluster will start. Run times are those that users state, or of Jobs that ended and are still there.
 
     Raises:
-        UnreadableObjectError: the cluster can't be simulated.
+        ClickException: the cluster can't be simulated.
     """
     from muster.whatif.forecast import Forecaster
     from muster.whatif.run_times import RunHistory
+    from scheduler.simulator.state import UnreadableObjectError
 
     history = RunHistory()
     history.learn(state)
     forecaster = Forecaster(state, policy, schedulers, history)
     if not forecaster.waiting:
         return {}
-    until, plays = time.monotonic() + seconds, [forecaster.play(0)]
-    while not forecaster.exact and len(plays) < _PLAYS and time.monotonic() < until:
-        plays.append(forecaster.play(len(plays)))
+    try:
+        until, plays = time.monotonic() + seconds, [forecaster.play(0)]
+        while not forecaster.exact and len(plays) < _PLAYS and time.monotonic() < until:
+            plays.append(forecaster.play(len(plays)))
+    except UnreadableObjectError as error:
+        raise click.ClickException(f"when something starts can't be told: {error}") from error
     return forecaster.summary(plays)
 
 

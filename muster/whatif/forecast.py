@@ -158,8 +158,11 @@ class Forecaster:
 
     @property
     def exact(self) -> bool:
-        """Whether all plays are the same."""
-        return all(each.time is None or len(each.time.seconds) == 1 for each in self._workloads.values())
+        """Whether all plays are the same: of each workload one run time is known, and none runs longer already."""
+        return all(
+            each.time is None or (len(each.time.seconds) == 1 and self._ran(each) < each.time.seconds[0])
+            for each in self._workloads.values()
+        )
 
     def play(self, seed: int) -> Play:
         """Play one future; the same for the same seed.
@@ -236,11 +239,18 @@ class Forecaster:
         whole = seconds[int(lots.integers(len(seconds)))]
         if each.began is None:
             return whole, whole
-        ran = max((self._state.taken - each.began).total_seconds(), 0.0)
+        if (rounds := max(map(_rounds, each.jobs), default=1)) > 1:
+            # Its pods come and go all the time: those that run are in the middle of theirs.
+            return whole, whole / rounds / 2
+        ran = self._ran(each)
         longer = [one for one in seconds if one > ran]
         if longer:
             return whole, longer[int(lots.integers(len(longer)))] - ran
         return whole, float(lots.uniform(0.0, _OVERDUE)) * ran
+
+    def _ran(self, each: _PlayedGroup) -> float:
+        """Return for how many seconds a workload has had pods on nodes."""
+        return max((self._state.taken - each.began).total_seconds(), 0.0) if each.began is not None else 0.0
 
 
 def quantiles(seconds: Sequence[float], spread: Spread = UNMOVED) -> tuple[float, float, float]:

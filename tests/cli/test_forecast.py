@@ -157,6 +157,31 @@ def test_a_deadline_is_the_last_resort_and_cuts_what_history_says():
     assert of_workload((), (pod,), None, history) == RunTime((500.0, 900.0, 1000.0), "history")
 
 
+def test_between_the_rounds_of_a_job_there_is_room():
+    job = held_job("first", 2, 2)
+    job["spec"] |= {"completions": 8, "suspend": False}
+    job["metadata"]["annotations"] = {names.EXPECTED_DURATION: "80m"}
+    job["status"] = {"succeeded": 4}
+    objects = gang("first", [2, 2], "q", "n")
+    for each in objects[1:]:
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "first", "uid": "job-first", "controller": True}
+        each["metadata"]["ownerReferences"] = [owner]
+        each["status"]["startTime"] = "2026-01-01T11:50:00Z"
+    found = forecast(node("n", {"cpu": "4"}), queue("q"), *objects, job, *lasting(gang("second", [4], "q"), "1m"))
+    # Its four rounds take 20 minutes each, and the one that runs is taken to be in its middle.
+    assert found["second"].middle is not None
+    assert 10 * MINUTE <= found["second"].middle - TAKEN <= 11 * MINUTE
+
+
+def test_what_is_overdue_leaves_nothing_exact():
+    running = lasting(gang("first", [4], "q", "n"), "90m")
+    waiting = lasting(gang("second", [4], "q"), "10m")
+    objects = [node("n", {"cpu": "4"}), queue("q"), *running, *waiting]
+    assert Forecaster(state(objects), POLICY, ["muster"], RunHistory()).exact
+    late = state(objects, TAKEN + 45 * MINUTE)
+    assert not Forecaster(late, POLICY, ["muster"], RunHistory()).exact
+
+
 @settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 4), st.integers(2, 60)), min_size=1, max_size=6),
