@@ -34,6 +34,8 @@ from webhooks.settings import WebhookSettings
 
 HORIZON: Final = 14 * 86400.0
 """Seconds: what starts later starts at no time that anybody can tell."""
+_HOPE: Final = 60.0
+"""Seconds for which what waits is given its chance once nothing ends any more: with thousands of groups a day of that takes hours."""
 _FOREVER: Final = "inf"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _OVERDUE: Final = 0.5
@@ -186,7 +188,7 @@ class Forecaster:
                     starts[left.pop(home)] = gang.started
             return not left
 
-        simulation.run(lambda _: None, enough)
+        simulation.run(lambda _: None, enough, hope=_HOPE)
         # Those that ended between two looks are no longer among the groups.
         for gang in simulation.lifecycle.history:
             if gang.home in left and gang.started is not None:

@@ -38,7 +38,7 @@ from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 
 _NEVER: Final = float("inf")
-_HOPE: Final = 86400.0
+HOPE: Final = 86400.0
 """Seconds for which groups that wait are given their chance, once nothing else is going to happen."""
 _TELL: Final = 100
 _SETTLED: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
@@ -113,10 +113,19 @@ class Simulation:
         self._reserved: ReservedNodes | None = None
         self._partially_bound: Mapping[GroupKey, float] = {}
 
-    def run(self, tell: Callable[[SimulationProgress], None], enough: Callable[[], bool] = lambda: False) -> float:
+    def run(
+        self,
+        tell: Callable[[SimulationProgress], None],
+        enough: Callable[[], bool] = lambda: False,
+        *,
+        hope: float = HOPE,
+    ) -> float:
         """Let time pass to the end; return the seconds that the report is about.
 
-        ``tell`` is called now and then, ``enough`` after each cycle: once it holds, nothing more is simulated.
+        Args:
+            tell: called now and then.
+            enough: called after each cycle; once it holds, nothing more is simulated.
+            hope: seconds for which groups that wait are given their chance, once nothing else is going to happen.
         """
         setup, events = self._setup, self._events
         self._begin()
@@ -125,7 +134,7 @@ class Simulation:
             arrival = coming.arrival if coming is not None else _NEVER
             event = min(events.next_at, arrival)
             at = min(event, self._due)
-            if at == _NEVER or at > setup.until or (event == _NEVER and at > self._last_event + _HOPE):
+            if at == _NEVER or at > setup.until or (event == _NEVER and at > self._last_event + hope):
                 break
             self.lifecycle.now = at
             if event <= at:
