@@ -54,7 +54,7 @@ def test_a_script_completes_both_programs(run: Callable[..., Result], shell: str
 
 
 def test_commands_and_options_are_completed() -> None:
-    assert completed("main", "muster podgroup why --st") == ["plain,--state"]
+    assert completed("main", "muster podgroup why --st") == ["plain,--start", "plain,--state"]
     assert completed("vcctl", "vcctl queue cr") == ["plain,create"]
 
 

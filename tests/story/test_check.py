@@ -19,7 +19,7 @@ def run(up: Up, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_all_is_well_and_nothing_is_left(up):
     done = run(up, "check")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
     lines = done.stdout.splitlines()
     assert [line[:8].rstrip() for line in lines] == ["ok"] * len(CHECKS)
     assert [line[8:].partition(":")[0] for line in lines] == CHECKS

@@ -163,8 +163,7 @@ def decisions(policy, seed, every=math.inf):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "decide", decided)
-        patch.setattr(engine, "_HOPE", 4000.0)
-        one.run(lambda _: None)
+        one.run(lambda _: None, hope=4000.0)
     return found, one.cycles
 
 
