@@ -184,4 +184,8 @@ def start(told: Json) -> str:
             return f"would start after {after}"
         case "never":
             return "would not start on the cluster as it is" + "".join(f": {each}" for each in _limit(told))
+        case "running":
+            return f"runs already, {counted(told['pods'], 'pod')}"
+        case "ended":
+            return "has ended already"
     return "would start at an unknown time"

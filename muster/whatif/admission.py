@@ -75,8 +75,8 @@ class AdmissionVerdict(Struct, frozen=True):
 class PredictedStart(Struct, frozen=True):
     """When a group of the files would start.
 
-    ``kind`` is ``now``, ``soon`` (after others gave way), ``after`` (the end of others), ``never`` (as the cluster is) or ``unknown``; ``pods``: how many of
-    its pods are known; ``supposed``: these are made up of its minResources; ``evicts``: pods that leave for it.
+    ``kind`` is ``now``, ``soon`` (after others gave way), ``after`` (the end of others), ``never`` (as the cluster is), ``running`` or ``ended`` (what exists
+    already) or ``unknown``; ``pods``: how many of its pods are known; ``supposed``: these are made up of its minResources; ``evicts``: pods that leave for it.
     """
 
     key: GroupKey
@@ -197,7 +197,7 @@ def _starts(
         )
         start = PredictedStart(key, label, "now", pods, supposed=key in supposed)
         if pods == 0:
-            yield replace(start, kind="unknown", text="its pods are not in the files, and it has no minResources")
+            yield _not_waiting(cluster.group(key), start, "its pods are not in the files, and it has no minResources")
         elif now.get(key):
             yield replace(
                 start,
@@ -268,7 +268,7 @@ def _later(cluster: WhatIfCluster, start: PredictedStart, *, trying: bool) -> Pr
     key = start.key
     before = cluster.decide().records.get(key)
     if before is None:
-        return replace(start, kind="unknown", text="the scheduler gives no reason")
+        return _not_waiting(cluster.group(key), start, "the scheduler gives no reason")
     with cluster.assuming():
         cluster.run_until_idle([key])
         ends = endings.wait_chain(cluster, key)
@@ -277,3 +277,12 @@ def _later(cluster: WhatIfCluster, start: PredictedStart, *, trying: bool) -> Pr
         record = remedies.at_rest(cluster, before)
         changes = tuple(remedies.changes(cluster, key, record, QuotaShortage())) if trying else ()
         return replace(start, kind="never", record=record, changes=changes)
+
+
+def _not_waiting(group: PodGroup | None, start: PredictedStart, otherwise: str) -> PredictedStart:
+    """Return what the scheduler has nothing to decide about: a group that was applied before, or ``otherwise`` why it isn't known."""
+    if group is not None and group.status.phase == "Completed":
+        return replace(start, kind="ended")
+    if group is not None and group.status.running:
+        return replace(start, kind="running", pods=group.status.running)
+    return replace(start, kind="unknown", text=otherwise)

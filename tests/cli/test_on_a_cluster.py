@@ -118,6 +118,25 @@ async def test_what_exists_is_judged_as_a_change(furnished: Any, ask: Any, tmp_p
     assert 'queue "nightly" (spec.queue) does not exist' in told["message"]
 
 
+@pytest.mark.parametrize(
+    ("name", "namespace", "minimum", "said"),
+    [("second", "default", 2, "runs already, 2 pods"), ("done", "team-a", 1, "has ended already")],
+)
+async def test_what_runs_already_is_not_said_to_start(
+    name: str, namespace: str, minimum: int, said: str, furnished: Any, ask: Any, tmp_path: Path
+) -> None:
+    furnished("busy.yaml")
+    group = {
+        "apiVersion": kinds.PODGROUPS.api_version,
+        "kind": "PodGroup",
+        "spec": {"minMember": minimum, "queue": "default"},
+    }
+    group["metadata"] = {"name": name, "namespace": namespace}
+    (tmp_path / "group.yaml").write_text(yaml.safe_dump(group))
+    answer = await ask(f"admit -f {tmp_path / 'group.yaml'}")
+    assert f"PodGroup {namespace}/{name} {said}" in answer.stdout
+
+
 async def test_a_job_that_exists_can_not_be_judged_by_a_dump(furnished: Any, ask: Any, tmp_path: Path) -> None:
     furnished("empty.yaml")
     job = yaml.safe_load((Path(__file__).parent / "files" / "job.yaml").read_text())

@@ -86,6 +86,8 @@ START = {"pods": 2, "after": [], "afterOthers": 0, "evicts": [], "evictsOthers":
         ({"when": "soon", "after": ["a"]}, "would start soon, 2 pods: a gives way"),
         ({"when": "after", "after": ["a"], "afterOthers": 2}, "would start after a, 2 PodGroups of other namespaces"),
         ({"when": "never"}, "would not start on the cluster as it is"),
+        ({"when": "running"}, "runs already, 2 pods"),
+        ({"when": "ended"}, "has ended already"),
         ({"when": "unknown"}, "would start at an unknown time"),
     ],
 )

@@ -92,6 +92,10 @@ def _when(start: PredictedStart) -> str:
             return f"would start after {start.text}"
         case "never" if start.record is not None:
             return f"would not start on the cluster as it is: {start.record.message}"
+        case "running":
+            return f"runs already, {counted(start.pods, 'pod')}"
+        case "ended":
+            return "has ended already"
         case _:
             return f"would start at an unknown time: {start.text}"
 
