@@ -24,7 +24,7 @@ from muster.model.kinds import Kind, ObjectKey
 from muster.model.objects import Condition, Job, NativePodGroup, Pod, PodGroup
 from scheduler.controllers import manifests
 from scheduler.controllers.expected_pods import ControllerPods
-from scheduler.controllers.generated_groups import GeneratedGroups, GroupSource
+from scheduler.controllers.generated_groups import GeneratedGroups, GroupSource, RetryLater
 from scheduler.controllers.served_kinds import ServedKinds
 from scheduler.engine import lifecycle
 from scheduler.model.snapshot import Phase
@@ -147,7 +147,13 @@ class NativeGroups:
         if wait := self._expected.missing(pods[0], native_groups.min_member(native)):
             asyncio.get_running_loop().call_later(wait, again)
             return
-        await self._generated.make(self._source(native, pods), again)
+        try:
+            await self._generated.make(self._source(native, pods), again)
+        except (errors.ForbiddenError, RetryLater) as error:
+            # Such as a queue that doesn't exist, or is closed.
+            text = error.message if isinstance(error, errors.ForbiddenError) else str(error)
+            await self._write(native, _unschedulable(text))
+            raise
         self._expected.made(pods[0])
 
     def _source(self, native: NativePodGroup, pods: Sequence[Pod]) -> GroupSource:

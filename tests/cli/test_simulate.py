@@ -122,3 +122,52 @@ def test_files_that_are_not_there_and_wrong_configurations_are_named(tmp_path: P
     result = simulated("-f", "-", "--config", str(tmp_path / "config.yaml"), stdin=cluster(1))
     assert result.exit_code == 1
     assert "allocate" in result.output
+
+
+NATIVE = """
+apiVersion: scheduling.k8s.io/v1beta1
+kind: PodGroup
+metadata: {name: workers, namespace: default}
+spec: {schedulingPolicy: {gang: {minCount: COUNT}}MORE}
+"""
+MEMBER = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, namespace: default}
+spec:
+  schedulerName: muster
+  schedulingGroup: {podGroupName: workers}
+  containers: [{name: main, resources: {requests: {cpu: "3"}}}]
+"""
+
+
+def native(count: int, more: str = "") -> str:
+    """One node of 4 cpu, and a gang of Kubernetes' own kind with two pods of 3 cpu."""
+    group = NATIVE.replace("COUNT", str(count)).replace("MORE", more)
+    return "---".join([NODE.replace("NAME", "n0"), group, *(MEMBER.replace("NAME", name) for name in "ab")])
+
+
+@pytest.mark.parametrize("time", [(), ("--until-idle",)])
+def test_a_podgroup_of_kubernetes_own_is_a_gang(time: tuple[str, ...]) -> None:
+    whole = simulated("-f", "-", *time, stdin=native(2))
+    assert "default/podgroup-workers" in whole.stdout
+    assert "2 pods need 6 cpu" in whole.stdout
+    part = simulated("-f", "-", "-o", "json", *time, stdin=native(1))
+    if time:
+        assert json.loads(part.stdout)["report"]["wait"]["started"] == 1
+    else:
+        assert len(json.loads(part.stdout)["binds"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (native(1, ", resourceClaims: [{name: gpus, resourceClaimName: shared}]"), "spec.resourceClaims is not evaluated"),
+        (native(1).replace("podGroupName: workers", "podGroupName: others"), "PodGroup others of scheduling.k8s.io"),
+    ],
+)
+def test_pods_that_wait_for_a_podgroup_of_kubernetes_own_for_good_are_left_out(text: str, words: str) -> None:
+    result = simulated("-f", "-", stdin=text)
+    assert "note: 2 pods left out: " in result.stderr
+    assert words in result.stderr
+    assert "nothing to schedule" in result.stdout

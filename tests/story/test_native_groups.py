@@ -280,6 +280,7 @@ def test_the_queue_is_named_by_the_group(cluster: Cluster) -> None:
     cluster.group("{gang: {minCount: 1}}", 1, queue="no-such-queue")
     events = cluster.until("events", "", lambda found: any(each["reason"] == "NoPodGroup" for each in found["items"]))
     assert any("no-such-queue" in each["message"] for each in events["items"])
+    assert cluster.condition("False", "no-such-queue")["reason"] == "Unschedulable"
     assert cluster.placed() == 0
 
 

@@ -84,12 +84,28 @@ def simulate(files: tuple[str, ...], schedulers: tuple[str, ...], output: str, *
     """
     wishes = _Choices(**options)
     wishes.check()
-    objects = manifests.read(files)
+    objects = _joined(manifests.read(files), schedulers)
     found = configuration.find(wishes.configuration, _configmaps(objects))
     if wishes.passes:
         _over_time(objects, schedulers, wishes, found, output)
     else:
         _at_once(objects, schedulers, wishes.cycles or 1, found.policy, output)
+
+
+def _joined(objects: list[Mapping[str, Any]], schedulers: tuple[str, ...]) -> list[Mapping[str, Any]]:
+    """Have the pods of native PodGroups join the groups that stand for these; tell of those that wait for good."""
+    if not any(each.get("kind") == "Pod" and (each.get("spec") or {}).get("schedulingGroup") for each in objects):
+        return objects
+    # See `_at_once`.
+    from scheduler.simulator import native_groups, state
+
+    try:
+        joined = native_groups.join(objects, schedulers)
+    except state.UnreadableObjectError as error:
+        raise click.ClickException(str(error)) from error
+    for note in joined.notes:
+        click.echo(f"note: {note}", err=True)
+    return joined.objects
 
 
 def _configmaps(objects: Iterable[Mapping[str, Any]]) -> list[ConfigMap]:
