@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from scheduler.engine import kept_places, placement, requeue, subgroup_placement
+from scheduler.engine import cleared_domains, kept_places, placement, requeue, subgroup_placement
+from scheduler.engine.cleared_domains import Cost
+from scheduler.engine.eviction_admission import awaits_admission, is_due, may_start
 from scheduler.engine.exhausted_nodes import ExhaustedNodes
 from scheduler.engine.picker import Scope
 from scheduler.engine.session import Session
@@ -20,7 +22,7 @@ from scheduler.engine.states import JobState, QueueState
 from scheduler.engine.useful_victims import Helps, gives_way, helps
 from scheduler.model import vectors
 from scheduler.model.kept_places import KeptPlace
-from scheduler.model.snapshot import OCCUPYING, Phase, Task, TaskClass
+from scheduler.model.snapshot import OCCUPYING, Task, TaskClass
 from scheduler.model.vectors import Matrix, Vector
 from scheduler.topology.node_filters import eligible
 
@@ -46,15 +48,6 @@ class EvictionRules(Struct, frozen=True):
     permits: Callable[[Task], bool]
     order: Callable[[Task], tuple[Any, ...]]
     whole: bool
-
-
-def _is_due(session: Session, queue: QueueState, task: Task) -> bool:
-    """Whether a queue deserves some of what a task asks for beside what it has; where nobody divides the cluster, it doesn't."""
-    deserved, wanted = session.deserved(queue), session.vector(task.task_class)
-    if deserved is None:
-        return False
-    after = vectors.add(queue.allocated, wanted)
-    return any(wanted[place] and after[place] <= deserved[place] for place in session.axes.shared)
 
 
 class EvictionRun:
@@ -90,10 +83,12 @@ class EvictionRun:
         # Which subgroup a pod that doesn't exist yet will be in, nobody knows.
         known = whole or not job.info.parts_bound
         scopes = placement.scopes_to_clear(session, job, lambda: self._whole_room(queue)) if known else ()
+        if not job.info.parts_bound:
+            scopes = cleared_domains.fewest_first(scopes, partial(self._cost, queue, job), len(job.waiting))
         done = any(self._try(queue, job, scope, whole=whole) for scope in scopes)
         if not whole:
             job.waiting = waiting
-        if done and _awaits_admission(session, job):
+        if done and awaits_admission(session, job):
             session.admit(job)
         return done
 
@@ -103,7 +98,7 @@ class EvictionRun:
         Where no queue is due anything, two of them would take from each other for ever.
         """
         session, task = self._session, job.waiting[0]
-        if not _is_due(session, queue, task) or requeue.evictions_paused(session, job):
+        if not is_due(session, queue, task) or requeue.evictions_paused(session, job):
             return False
         scopes = placement.scopes_to_clear(session, job, lambda: self._whole_room(queue))
         return any(self._grow_in(scope, queue, job) for scope in scopes)
@@ -119,6 +114,16 @@ class EvictionRun:
         self._exhausted.rolled_back()
         job.waiting.appendleft(task)
         return False
+
+    def _cost(self, queue: QueueState, job: JobState, scope: Scope | None) -> Cost | None:
+        """Return what it costs to clear a domain for a job; None where that isn't enough."""
+        session, waiting, looked_at = self._session, tuple(job.waiting), self.looked_at
+        with session.picker.within(scope), session.reservation.visible_to(job), session.statement() as statement:
+            self._place_all(statement, queue, job)
+            known = cleared_domains.cost_of(session, statement) if may_start(session, statement, job) else None
+        self._exhausted.rolled_back()
+        job.waiting, self.looked_at = deque(waiting), looked_at
+        return known
 
     def _try(self, queue: QueueState, job: JobState, scope: Scope | None, *, whole: bool) -> bool:
         counts = bool(queue.info.max_groups) and not job.started
@@ -139,9 +144,7 @@ class EvictionRun:
         session, waiting = self._session, tuple(job.waiting)
         with session.reservation.visible_to(job), session.statement() as statement:
             unplaced = self._place_all(statement, queue, job)
-            # One that needs no evictions is left to the action allocate; a Pending one whose room others are leaving already is not.
-            helped = statement.evicts or (_awaits_admission(session, job) and bool(statement))
-            done = helped and session.extensions.pipelined(job) and _may_start(session, statement, job)
+            done = may_start(session, statement, job)
             if done and counts:
                 queue.job_started()
             if done and not job.info.about_to_reserve:
@@ -385,15 +388,3 @@ class EvictionRun:
                 return
         for each in going:
             statement.evict(owner, each, rows[each.node], job)
-
-
-def _awaits_admission(session: Session, job: JobState) -> bool:
-    return job.phase is Phase.PENDING and session.policy.enqueues
-
-
-def _may_start(session: Session, statement: Statement, job: JobState) -> bool:
-    """Whether a job that isn't admitted may be, once those are gone who have to go for it: its room is proved."""
-    if not _awaits_admission(session, job):
-        return True
-    with statement.evictions_only():
-        return session.extensions.enqueueable(job, room=False) is None

@@ -83,7 +83,7 @@ def scopes_to_clear(
             held = {domain: fits + int(sums[domain]) for domain, fits in held.items()}
         for domain in sorted(held, key=lambda each: (-held[each], tier.names[each])):
             mask = tier.mask(domain)
-            yield Scope(mask if within is None else mask & within.mask, np.zeros(len(free)))
+            yield Scope(mask if within is None else mask & within.mask, np.zeros(len(free)), tier.number)
     if not constraint.required:
         yield within
 

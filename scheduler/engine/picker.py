@@ -51,10 +51,14 @@ class _UpcomingScores:
 
 
 class Scope(NamedTuple):
-    """Nodes that alone are looked at for a while, and what is added to the score of each so that some come before others."""
+    """Nodes that alone are looked at for a while, and what is added to the score of each so that some come before others.
+
+    ``tier``: the number of that of the domain which they are, where domains of one tier are compared.
+    """
 
     mask: Mask
     bonus: Floats
+    tier: int | None = None
 
 
 class _PickedRows:

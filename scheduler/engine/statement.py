@@ -80,6 +80,11 @@ class Statement:
             for pair in zip(operation.tasks, operation.rows, strict=True)
         ]
 
+    def victims(self, start: int = 0) -> list[JobState]:
+        """Return the job of each task that has to go by the operations from one on."""
+        leaving = (each for each in self._operations[start:] if each.status is TaskStatus.RELEASING)
+        return [operation.job for operation in leaving for _ in operation.tasks]
+
     @property
     def rows(self) -> Iterator[int]:
         """The rows of the nodes that some operation is about."""

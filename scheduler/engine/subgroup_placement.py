@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from scheduler.engine import network_domains, subgroups, task_placement
+from scheduler.engine import cleared_domains, network_domains, subgroups, task_placement
+from scheduler.engine.cleared_domains import Cost
 from scheduler.engine.picker import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
@@ -183,17 +184,49 @@ def clear(
         if not session.extensions.starving(job):
             break
         tried |= {task.uid for task in tasks}
-        start = len(statement)
-        for scope in _scopes_to_clear(session, job, key, tasks, room):
-            with session.picker.within(scope):
-                if all(map(place_task, tasks)):
-                    break
-            statement.undo_to(start)
-            undone()
-        else:
+        trial = _ClearedPart(session, statement, tasks, place_task, undone)
+        scopes = _scopes_to_clear(session, job, key, tasks, room)
+        if not any(map(trial.clear, cleared_domains.fewest_first(scopes, trial.cost, len(tasks)))):
             unplaced += tasks
     job.waiting = deque(task for task in job.waiting if task.uid not in tried)
     return unplaced
+
+
+class _ClearedPart:
+    """Tasks of a subgroup for which domains are cleared, one after the other."""
+
+    def __init__(
+        self,
+        session: Session,
+        statement: Statement,
+        tasks: Sequence[Task],
+        place_task: Callable[[Task], bool],
+        undone: Callable[[], None],
+    ) -> None:
+        self._session, self._statement, self._tasks = session, statement, tasks
+        self._place_task, self._undone = place_task, undone
+
+    def clear(self, scope: Scope | None) -> bool:
+        """Place all of them in a domain, or none; tell whether that was done."""
+        start = len(self._statement)
+        with self._session.picker.within(scope):
+            done = all(map(self._place_task, self._tasks))
+        if not done:
+            self._undo_to(start)
+        return done
+
+    def cost(self, scope: Scope | None) -> Cost | None:
+        """Return what it costs to clear a domain for them, and leave it as it was; None where it can't be."""
+        start = len(self._statement)
+        if not self.clear(scope):
+            return None
+        known = cleared_domains.cost_of(self._session, self._statement, start)
+        self._undo_to(start)
+        return known
+
+    def _undo_to(self, start: int) -> None:
+        self._statement.undo_to(start)
+        self._undone()
 
 
 def clear_for_one(

@@ -26,7 +26,7 @@ _Place = tuple[str, str]
 class JoinedObjects(Struct, frozen=True):
     """Objects in which pods of native groups have joined a group of Muster's; ``notes`` says which are left out, and why."""
 
-    objects: list[_Raw]
+    objects: tuple[_Raw, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -43,7 +43,7 @@ def join(objects: Sequence[_Raw], schedulers: Sequence[str]) -> JoinedObjects:
             members[pod.namespace, grouping.native_group(pod.spec.scheduling_group)].append(at)
             pods[at] = pod
     if not members:
-        return JoinedObjects(list(objects))
+        return JoinedObjects(tuple(objects))
     natives = {(each.namespace, each.name): each for each in _read(objects, kinds.NATIVE_PODGROUPS)}
     spaces: dict[str, Meta] = {each.name: each.metadata for each in _read(objects, kinds.NAMESPACES)}
     there = {(each.namespace, each.name) for each in _read(objects, kinds.PODGROUPS)}
@@ -62,7 +62,7 @@ def join(objects: Sequence[_Raw], schedulers: Sequence[str]) -> JoinedObjects:
             made.append(_manifest(native, [pods[at] for at in mine], above))
     kept = (found.get(at, raw) for at, raw in enumerate(objects))
     rest = [raw for raw in kept if raw is not None and state.kind_of(raw, (kinds.NATIVE_PODGROUPS,)) is None]
-    return JoinedObjects([*made, *rest], tuple(notes))
+    return JoinedObjects((*made, *rest), tuple(notes))
 
 
 def _member(raw: _Raw, schedulers: Sequence[str]) -> Pod | None:

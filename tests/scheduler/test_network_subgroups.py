@@ -248,6 +248,15 @@ def test_evictions_for_subgroups_clear_a_domain_for_each(action, busy, leave):
     assert racks_cleared == dict.fromkeys({rack_of(name) for name in places.values()}, leave)
 
 
+def test_for_a_subgroup_the_rack_is_cleared_where_the_fewest_have_to_leave():
+    small = [*gang("small", 2, least=0, on=["a1-0"] * 2), *gang("large", 1, least=0, gpus=3, on=["a2-0"])]
+    objects = staged("urgent", [4], subGroupPolicy=parts_of((4, 1)), priorityClassName="high")
+    policy = LEVELS.replace("reclaim", "preempt")
+    found = decided(HIGH, *racks(a1=[4], a2=[4]), *small, *objects, policy=policy)
+    assert found["evicted"] == ["ns/large-0"]
+    assert set(found["pipelined"]["ns/urgent"].values()) == {"a2-0"}
+
+
 def test_nobody_leaves_where_not_all_subgroups_can_have_a_domain():
     nodes = racks(a1=[4], a2=[2])
     objects = staged("urgent", [4, 3], subGroupPolicy=parts_of((4, 1), (3, 1)), priorityClassName="high")

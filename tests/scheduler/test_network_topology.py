@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -192,6 +193,41 @@ def test_who_is_evicted_for_a_required_gang_clears_one_rack(action):
     assert len(found["evicted"]) == 2
     assert len(victims) == 1
     assert {node.rpartition("-")[0] for node in found["pipelined"]["ns/urgent"].values()} == victims
+
+
+HIGH = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100}
+
+
+def cleared(*objects: Any, asked: dict[str, Any], pods: int) -> set[str]:
+    """Who leaves for a gang of high priority."""
+    gang_ = gang("urgent", pods, networkTopology=asked, priorityClassName="high")
+    found = decided(HIGH, *objects, *gang_, policy=LEVELS.replace("reclaim", "preempt"))
+    where = {name.rpartition("-")[0] for name in found["pipelined"].get("ns/urgent", {}).values()}
+    assert len(where) == bool(found["evicted"])
+    return set(found["evicted"])
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 3)), min_size=1, max_size=6), st.data())
+def test_the_rack_is_cleared_where_the_fewest_have_to_leave(drawn, data):
+    """Racks of one node with so many pods of so many GPUs each, and so many GPUs free."""
+    nodes = [
+        node(f"a{at}-0", size * count + free, zone="a", rack=f"a{at}") for at, (size, count, free) in enumerate(drawn)
+    ]
+    low = [
+        gang(f"low{at}", count, least=0, gpus=size, on=[f"a{at}-0"] * count)
+        for at, (size, count, _) in enumerate(drawn)
+    ]
+    pods = data.draw(st.integers(max(free for *_, free in drawn) + 1, 12))
+    found = cleared(*nodes, *chain.from_iterable(low), asked=hard(1), pods=pods)
+    needed = [-(-(pods - free) // size) for size, count, free in drawn if size * count + free >= pods]
+    assert len(found) == min(needed, default=0)
+
+
+def test_of_racks_where_as_many_leave_the_one_is_cleared_whose_pods_have_the_lower_priority():
+    middle = HIGH | {"metadata": {"name": "middle"}, "value": 50}
+    other = gang("other", 2, least=0, on=["a1-0"] * 2, priorityClassName="middle")
+    low = gang("low", 2, least=0, on=["b1-0"] * 2)
+    assert cleared(middle, *racks(a1=[2], b1=[2]), *other, *low, asked=hard(1), pods=2) == {"ns/low-0", "ns/low-1"}
 
 
 # ── against a reference that tries all domains ───────────────────────────────────────────────────────────────────────

@@ -105,7 +105,7 @@ def _joined(objects: list[Mapping[str, Any]], schedulers: tuple[str, ...]) -> li
         raise click.ClickException(str(error)) from error
     for note in joined.notes:
         click.echo(f"note: {note}", err=True)
-    return joined.objects
+    return list(joined.objects)
 
 
 def _configmaps(objects: Iterable[Mapping[str, Any]]) -> list[ConfigMap]:
