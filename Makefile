@@ -5,7 +5,7 @@ BIN := .venv/bin
 WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all test-versions test-interpreters soak siege bench lint format controlplane manifests image kind node release test-node clean
+.PHONY: help demo test test-fast test-all test-versions test-interpreters soak siege bench lint format controlplane manifests image kind node audit release test-node clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -111,11 +111,17 @@ image:  ## Build the image (IMAGE=…, ENGINE=podman or buildah, BASE=…@sha256
 	@$(ENGINE) info > /dev/null 2>&1 || { echo "make image: no container engine ($(ENGINE)) answers here; start one, or name another with ENGINE=…"; exit 1; }
 	$(ENGINE) build $(BASE:%=--build-arg BASE=%) --build-arg REVISION="$$(git describe --always --dirty)" --tag $(IMAGE) .
 
-# Its tools are no one else's, so they have an environment of their own.
-release:  ## What a release consists of, in dist/: packages, chart, bill of materials, checksums, provenance (ENGINE=…, URL=…)
+# The tools of a release are no one else's, so they have an environment of their own.
+.venv-release/.installed: requirements/build.txt requirements/release.txt
 	@$(PYTHON) -m venv --clear .venv-release
 	@.venv-release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
 	@.venv-release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/release.txt
+	@touch $@
+
+audit: .venv-release/.installed  ## Known vulnerabilities of the pinned packages, where the advisories can be had
+	@.venv-release/bin/python deploy/release/audit.py
+
+release: .venv-release/.installed  ## What a release consists of, in dist/: packages, chart, bill of materials, checksums, provenance (ENGINE=…, URL=…)
 	@.venv-release/bin/python deploy/release/make.py "$(ENGINE)" "$(URL)"
 
 NODES ?= 2

@@ -148,7 +148,14 @@ def _image(folder: Path, engine: str) -> Iterator[str]:
         return
     tag = f"muster:{version()}"
     subprocess.run(["make", "image", f"ENGINE={engine}", f"IMAGE={tag}"], cwd=ROOT, check=True)
-    subprocess.run([engine, "save", "-o", str(folder / f"muster-{version()}.image.tar"), tag], check=True)
+    subprocess.run(saved(engine, tag, folder / f"muster-{version()}.image.tar"), check=True)
+
+
+def saved(engine: str, tag: str, file: Path) -> list[str]:
+    """Return the command that writes an image to a file: buildah has none of that name."""
+    if Path(engine).name == "buildah":
+        return [engine, "push", f"localhost/{tag}", f"docker-archive:{file}:{tag}"]
+    return [engine, "save", "-o", str(file), tag]
 
 
 def main() -> int:

@@ -38,12 +38,13 @@ a workload waits, whether a file would be admitted, and when it would start.
 def pages(command: click.Group, name: str) -> Iterator[str]:
     """Write the reference, line by line."""
     yield from _INTRODUCTION.splitlines()
-    for path, each in _leaves(command, (name,)):
+    for path, each in leaves(command, (name,)):
         yield ""
         yield from _section(path, each)
 
 
-def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Iterate over the commands that aren't groups and aren't hidden, each with its words."""
     if not isinstance(command, click.Group):
         yield path, command
         return
@@ -51,7 +52,7 @@ def _leaves(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tup
     for name in command.list_commands(context):
         below = command.get_command(context, name)
         if below is not None and not below.hidden:
-            yield from _leaves(below, (*path, name))
+            yield from leaves(below, (*path, name))
 
 
 def _section(path: tuple[str, ...], command: click.Command) -> Iterator[str]:

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("muster", "webhooks", "scheduler", "certs", "deploy")
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MODULE = re.compile(r"`((?:muster|webhooks|scheduler|certs|tests|benchmarks)(?:\.[a-z_]\w*)*)`")
+MODULE = re.compile(r"`((?:muster|webhooks|scheduler|certs|deploy|tests|benchmarks)(?:\.[a-z_]\w*)*)`")
 IMPORT_NAMES = {"pyyaml": "yaml"}
 
 

@@ -1,5 +1,6 @@
 """What docs/install.md says of the wheel: its name, its packages and its programs."""
 
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
@@ -20,3 +21,13 @@ def test_no_page_and_no_message_installs_a_package_of_another_name():
     extras = "|".join(PYPROJECT["project"]["optional-dependencies"])
     told = {found for page in PAGES for found in re.findall(rf"([\w.-]+)\[(?:{extras})\]", page.read_text())}
     assert told == {".", PYPROJECT["project"]["name"]}
+
+
+def test_the_manual_and_what_shells_complete_by_are_what_the_commands_say():
+    spec = importlib.util.spec_from_file_location("share", ROOT / "deploy" / "release" / "share.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = {each: (module.FOLDER / each).read_text() for each in module.files()}
+    assert made == module.files(), "make them anew: python deploy/release/share.py"
