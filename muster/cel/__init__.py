@@ -7,6 +7,7 @@ it is our own; the language is defined by ``cel.dev`` and the functions by ``k8s
 """
 
 from muster.cel.compile import Program, compile_expression
+from muster.cel.folds import Steps
 from muster.cel.types import (
     BOOL,
     DYN,
@@ -34,6 +35,7 @@ __all__ = [
     "CompileError",
     "Optional",
     "Program",
+    "Steps",
     "Type",
     "compile_expression",
     "from_schema",

@@ -9,6 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.cel import folds
+from muster.cel.folds import Steps
 from muster.cel.functions import (
     CONSTANTS,
     UNSUPPORTED,
@@ -70,14 +71,14 @@ class Program(Struct, frozen=True):
     names: frozenset[str]
     _run: Run
 
-    def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """Return its value.
+    def evaluate(self, variables: Mapping[str, Any], steps: Steps | None = None) -> Any:
+        """Return its value; ``steps``: those that it may take, from which what it takes is taken.
 
         Raises:
             CelError: it has none: a key that isn't there, a division by zero, too many steps.
         """
         try:
-            return self._run({**variables, folds.STEPS: [folds.LIMIT]})
+            return self._run({**variables, folds.STEPS: steps or Steps()})
         except RecursionError as error:
             raise CelError("the data is nested too deeply for an expression") from error
 
@@ -96,12 +97,13 @@ def compile_expression(source: str, variables: Mapping[str, Type]) -> Program:
 class _Compiler:
     def __init__(self, source: str) -> None:
         self._source = source
-        self._depth = 0
+        self._depth = self._parts = 0
         self.names: set[str] = set()
 
     def node(self, node: SyntaxNode, scope: Mapping[str, Type]) -> tuple[Type, Run]:
         """Compile one node."""
         self._depth += 1
+        self._parts += 1
         if self._depth > DEPTH:
             raise self._error(node, f"expression recursion limit exceeded: {DEPTH}")
         try:
@@ -260,17 +262,19 @@ class _Compiler:
     def _fold(self, node: Fold, scope: Mapping[str, Type]) -> tuple[Type, Run]:
         operand, run = self.node(node.operand, scope)
         inner = {**scope, **dict(zip(node.variables, self._elements(node, operand), strict=False))}
+        before = self._parts
         body, body_run = self.node(node.body, inner)
         where_run = None
         if node.where is not None:
             where, where_run = self.node(node.where, inner)
             self._boolean(node.where, where)
+        price = folds.price(self._parts - before)
         if node.macro == "map":
-            return list_of(body), folds.transform(run, node.variables, body_run, where_run)
+            return list_of(body), folds.transform(run, node.variables, body_run, where_run, price)
         self._boolean(node.body, body)
         if node.macro == "filter":
-            return list_of(self._elements(node, operand)[0]), folds.keep(run, node.variables, body_run)
-        return BOOL, folds.quantifier(node.macro, run, node.variables, body_run)
+            return list_of(self._elements(node, operand)[0]), folds.keep(run, node.variables, body_run, price)
+        return BOOL, folds.quantifier(node.macro, run, node.variables, body_run, price)
 
     def _elements(self, node: Fold, operand: Type) -> tuple[Type, ...]:
         if operand == DYN:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from msgspec import Struct
+
 from muster.cel.values import NUMBERS, CelError, Optional, kind_of
 
 Frame = dict[str, Any]
@@ -12,12 +14,19 @@ Run = Callable[[Frame], Any]
 Convert = Callable[[Any], Any] | None
 
 STEPS: Final = "@steps"
-"""Where a frame keeps how many steps of macros are left: a list of one number, shared by inner frames."""
+"""Where a frame keeps the `Steps` that are left, shared by inner frames."""
 
 LIMIT: Final = 50_000
 """About half a second. The real server counts cost, and allows an expression 0.1 to 1 s of it."""
 
 _NO_OVERLOAD: Final = "no such overload"
+_PARTS_PER_STEP: Final = 50
+
+
+class Steps(Struct):
+    """How many steps an evaluation may yet take; each is about ten microseconds."""
+
+    left: int = LIMIT
 
 
 def charge(frame: Frame, steps: int) -> None:
@@ -27,9 +36,14 @@ def charge(frame: Frame, steps: int) -> None:
         CelError: it has none left.
     """
     left = frame[STEPS]
-    left[0] -= steps
-    if left[0] < 0:
+    left.left -= steps
+    if left.left < 0:
         raise CelError("operation cancelled: actual cost limit exceeded")
+
+
+def price(parts: int) -> int:
+    """Return how many steps one round of a macro is whose body has so many parts."""
+    return 1 + parts // _PARTS_PER_STEP
 
 
 def present(run: Run, name: str, *, typed: bool) -> Run:
@@ -165,14 +179,14 @@ def conditional(condition: Run, then: Run, other: Run) -> Run:
     return choose
 
 
-def _frames(run: Run, variables: tuple[str, ...], frame: Frame) -> Iterator[tuple[Any, Frame]]:
+def _frames(run: Run, variables: tuple[str, ...], frame: Frame, price: int) -> Iterator[tuple[Any, Frame]]:
     operand = run(frame)
     kind = kind_of(operand)
     if kind not in {"list", "map"}:
         raise CelError(_NO_OVERLOAD)
     inner = dict(frame)
     for number, each in enumerate(operand):
-        charge(frame, 1)
+        charge(frame, price)
         if len(variables) == 1:
             inner[variables[0]] = each
         else:
@@ -180,15 +194,15 @@ def _frames(run: Run, variables: tuple[str, ...], frame: Frame) -> Iterator[tupl
         yield each, inner
 
 
-def quantifier(macro: str, run: Run, variables: tuple[str, ...], body: Run) -> Run:
-    """``all``, ``exists`` and ``exists_one``."""
+def quantifier(macro: str, run: Run, variables: tuple[str, ...], body: Run, price: int) -> Run:
+    """``all``, ``exists`` and ``exists_one``; ``price``: steps of a round, here and below."""
     if macro == "exists_one":
-        return lambda frame: sum(_true(body(inner)) for _, inner in _frames(run, variables, frame)) == 1
+        return lambda frame: sum(_true(body(inner)) for _, inner in _frames(run, variables, frame, price)) == 1
     stop = macro == "exists"
 
     def decide(frame: Frame) -> bool:
         failure: CelError | None = None
-        for _, inner in _frames(run, variables, frame):
+        for _, inner in _frames(run, variables, frame, price):
             try:
                 value = _true(body(inner))
             except CelError as error:
@@ -209,13 +223,13 @@ def _true(value: Any) -> bool:
     return value
 
 
-def transform(run: Run, variables: tuple[str, ...], body: Run, where: Run | None) -> Run:
+def transform(run: Run, variables: tuple[str, ...], body: Run, where: Run | None, price: int) -> Run:
     """``map``, with or without a condition."""
     return lambda frame: [
-        body(inner) for _, inner in _frames(run, variables, frame) if where is None or _true(where(inner))
+        body(inner) for _, inner in _frames(run, variables, frame, price) if where is None or _true(where(inner))
     ]
 
 
-def keep(run: Run, variables: tuple[str, ...], body: Run) -> Run:
+def keep(run: Run, variables: tuple[str, ...], body: Run, price: int) -> Run:
     """``filter``."""
-    return lambda frame: [each for each, inner in _frames(run, variables, frame) if _true(body(inner))]
+    return lambda frame: [each for each, inner in _frames(run, variables, frame, price) if _true(body(inner))]

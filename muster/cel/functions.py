@@ -9,10 +9,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from muster.cel import collections, numbers, texts, versions
-from muster.cel.folds import Frame, Run, charge
+from muster.cel.folds import LIMIT, Frame, Run, charge
 from muster.cel.times import parse_duration, parse_timestamp
 from muster.cel.types import Type, compatible, matches
-from muster.cel.values import CelError, equal, kind_of, unsupported
+from muster.cel.values import CelError, CostError, equal, kind_of, unsupported
 
 
 class Overload(Struct, frozen=True):
@@ -27,6 +27,10 @@ class Overload(Struct, frozen=True):
 _SIZED: Final = frozenset({str, bytes, list})
 _PER_STEP: Final = 64
 """Characters or elements that an addition may make for one step."""
+_MATCHED_PER_STEP: Final = 10
+"""Steps of a match that are one step here."""
+_PATTERN_PER_STEP: Final = 20
+"""Characters of a pattern that are one: it may have to be compiled."""
 _TYPE: Final = re.compile(r"([a-zA-Z]+)(?:\((.*)\))?")
 
 
@@ -122,8 +126,30 @@ def dispatch(name: str, chosen: Sequence[Overload], kinds: Sequence[Type], runs:
         return lambda frame: equal(runs[0](frame), runs[1](frame))
     if name == "!=":
         return lambda frame: not equal(runs[0](frame), runs[1](frame))
+    if name == "matches":
+        return _matching(chosen[0].function, runs)
     run = _call(chosen, kinds, runs)
     return _charged(run) if name == "+" else run
+
+
+def _matching(function: Callable[..., Any], runs: Sequence[Run]) -> Run:
+    """Count what a match takes as steps: who writes text and pattern chooses how long it takes."""
+    text_run, pattern_run = runs
+
+    def match(frame: Frame) -> bool:
+        text, wanted = text_run(frame), pattern_run(frame)
+        if type(text) is not str or type(wanted) is not str:
+            raise CelError("no such overload")
+        charge(frame, len(wanted) // _PATTERN_PER_STEP)
+        try:
+            found, took = function(text, wanted)
+        except CostError:
+            charge(frame, LIMIT)
+            raise
+        charge(frame, took // _MATCHED_PER_STEP)
+        return bool(found)
+
+    return match
 
 
 def _charged(run: Run) -> Run:

@@ -13,12 +13,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from muster.cel.values import CelError
+from muster.cel.values import CostError
 
 MOST_STATES: Final = 10_000
 MOST_STEPS: Final = 1_000_000
 """States times characters that one match may take: about half a second."""
-_TOO_MUCH: Final = "operation cancelled: actual cost limit exceeded"
 _TOKEN: Final = re.compile(
     r"""(?P<repeat>(?:[*+?]|\{\d+(?:,\d*)?\})\??)|(?P<open>\((?:\?(?P<flags>[ims]+)(?P<global>\))|\?(?P<scoped>[ims]*):|\?P<\w+>)?)"""
     r"""|(?P<close>\))|(?P<bar>\|)|(?P<leaf>\[\^?\]?(?:\\.|[^\]\\])*\]|\\x[0-9a-fA-F]{2}|\\.|.)""",
@@ -62,7 +61,7 @@ def attempts(translated: str, length: int) -> int:
     return min(MOST_STEPS + 1, starts_and_ends << min(choices, 64))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def _choices(translated: str) -> tuple[int, int, bool]:
     """Count what is either one or the other, and what may be repeated; tell whether what is repeated has a choice in it."""
     choices = loops = 0
@@ -96,29 +95,42 @@ class LinearPattern:
         self._anchored = self._follows and not any(self._consumes(state) for state in later)
         self._known: dict[object, frozenset[int]] = {}
 
+    @property
+    def size(self) -> int:
+        """How many states there are."""
+        return len(self._program)
+
     def search(self, text: str) -> bool:
         """Whether the text has a part that matches.
 
         Raises:
-            CelError: it would take too long to find out.
+            CostError: it would take too long to find out.
+        """
+        return self.measured(text)[0]
+
+    def measured(self, text: str) -> tuple[bool, int]:
+        """Do as `search`, and tell how many steps that took.
+
+        Raises:
+            CostError: it would take too long.
         """
         states: dict[int, None] = {}
         left = MOST_STEPS
         for at in range(len(text) + 1):
             states = self._closure([*states, 0], text, at)
             if len(self._program) in states:
-                return True
+                return True, MOST_STEPS - left
             left -= len(states) + 1
             if left < 0:
-                raise CelError(_TOO_MUCH)
+                raise CostError
             states = dict.fromkeys(self._advance(states, text, at))
-        return False
+        return False, MOST_STEPS - left
 
     def matches(self, texts: Iterable[str], most_steps: int) -> tuple[list[bool], int]:
         """Tell which of many texts have a part that matches, and how many steps that took; a step that was taken before costs nothing.
 
         Raises:
-            CelError: it would take more.
+            CostError: it would take more.
         """
         left, found = most_steps, list[bool]()
         for text in texts:
@@ -127,7 +139,7 @@ class LinearPattern:
             )
             left -= took
             if left < 0:
-                raise CelError(_TOO_MUCH)
+                raise CostError
             found.append(matched)
         return found, most_steps - left
 
@@ -217,7 +229,7 @@ class _PatternParser:
                 item = _repeated(item, repeat.rstrip("?") or "?")
             found += item
             if len(found) > MOST_STATES:
-                raise CelError(_TOO_MUCH)
+                raise CostError
         return found, flags
 
     def _group(self, token: re.Match[str], flags: str) -> _Program:
@@ -246,7 +258,7 @@ def _either(one: _Program, other: _Program) -> _Program:
 def _repeated(item: _Program, repeat: str) -> _Program:
     least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}.get(repeat) or _bounds(repeat)
     if (len(item) + 2) * (max(least, most or 0) + 1) > MOST_STATES:
-        raise CelError(_TOO_MUCH)
+        raise CostError
     found = item * least
     if most is None:
         return [*found, _Split(1, len(item) + 2), *item, _Split(-len(item) - 1, -len(item) - 1)]

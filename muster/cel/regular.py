@@ -29,6 +29,12 @@ _GROUP: Final = re.compile(r"\(\?(?::|P<[A-Za-z_]\w*>|<[A-Za-z_]\w*>|[ims]+[:)])
 _POSIX: Final = re.compile(r"\[:(\^?)([a-z]+):\]")
 
 
+_KEPT_STATES: Final = 1000
+"""States of a pattern that is kept: a few hundred patterns of ten thousand would take all the memory of a container."""
+_FAST: Final = 200
+"""Attempts of Python's engine in the time of one step of `linear`."""
+
+
 class PatternError(ValueError):
     """Not a pattern of RE2, or one that can't be translated. The text names the part."""
 
@@ -47,11 +53,18 @@ class Pattern:
         Raises:
             CelError: it would take too long to find out.
         """
-        if linear.attempts(self._translated, len(text)) <= linear.MOST_STEPS:
-            return self._fast.search(text) is not None
-        if self._linear is None:
-            self._linear = linear.LinearPattern(self._translated)
-        return self._linear.search(text)
+        return self.measured(text)[0]
+
+    def measured(self, text: str) -> tuple[bool, int]:
+        """Do as `search`, and tell how many steps that took.
+
+        Raises:
+            CelError: it would take too long.
+        """
+        attempts = linear.attempts(self._translated, len(text))
+        if attempts <= linear.MOST_STEPS:
+            return self._fast.search(text) is not None, (attempts + len(text)) // _FAST
+        return self._by_states().measured(text)
 
     def matches(self, texts: Sequence[str], most_steps: int) -> tuple[list[bool], int]:
         """Tell which of many texts have a part that matches, and how many steps that took.
@@ -62,12 +75,18 @@ class Pattern:
         longest = max(map(len, texts), default=0)
         if linear.attempts(self._translated, longest) * len(texts) <= linear.MOST_STEPS:
             return [self._fast.search(text) is not None for text in texts], 0
-        if self._linear is None:
-            self._linear = linear.LinearPattern(self._translated)
-        return self._linear.matches(texts, most_steps)
+        return self._by_states().matches(texts, most_steps)
+
+    def _by_states(self) -> linear.LinearPattern:
+        if self._linear is not None:
+            return self._linear
+        made = linear.LinearPattern(self._translated)
+        if made.size <= _KEPT_STATES:
+            self._linear = made
+        return made
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def compile_pattern(pattern: str) -> Pattern:
     """Compile a pattern of Go's ``regexp`` package.
 

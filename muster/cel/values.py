@@ -20,6 +20,13 @@ class CelError(Exception):
     """An expression has no value: ``no such key: x``, ``division by zero``. The text is the real server's."""
 
 
+class CostError(CelError):
+    """It takes too long to find out; all that it may take was taken."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
+
+
 class CompileError(Exception):
     """An expression can't be used; the text shows where, as the real compiler does."""
 

@@ -93,7 +93,7 @@ def state_of(claim: ResourceClaim) -> ClaimState:
     key = ResourceClaimKey(claim.namespace, claim.name)
     wanted, unsupported = None, ""
     try:
-        wanted = devices.claimed(claim.spec or {})
+        wanted = devices.claimed(claim.spec or {}, claim.namespace)
     except UnsupportedDevicesError as error:
         unsupported = str(error)
     status = claim.status

@@ -138,17 +138,21 @@ class MatchAttribute(Struct, frozen=True):
 
 
 class ClaimedDevices(Struct, frozen=True, cache_hash=True, weakref=True):
-    """What a claim requests: each request is a line of alternatives, of which the first that can be had counts."""
+    """What a claim requests: each request is a line of alternatives, of which the first that can be had counts.
+
+    ``namespace``: the claim's, which pays for what is tried.
+    """
 
     requests: tuple[tuple[DeviceRequest, ...], ...]
     constraints: tuple[MatchAttribute, ...] = ()
+    namespace: str = ""
 
 
 # ── claims ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def claimed(spec: Mapping[str, Any]) -> ClaimedDevices:
-    """Read the spec of a ResourceClaim.
+def claimed(spec: Mapping[str, Any], namespace: str) -> ClaimedDevices:
+    """Read the spec of a ResourceClaim of a namespace.
 
     Raises:
         UnsupportedDevicesError: it asks for what isn't evaluated.
@@ -158,6 +162,7 @@ def claimed(spec: Mapping[str, Any]) -> ClaimedDevices:
     return ClaimedDevices(
         tuple(tuple(_alternatives(each)) for each in devices.get("requests") or ()),
         tuple(_constraint(each) for each in devices.get("constraints") or ()),
+        namespace,
     )
 
 

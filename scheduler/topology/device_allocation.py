@@ -21,6 +21,7 @@ from scheduler.model.devices import (
     DeviceRequest,
     MatchAttribute,
 )
+from scheduler.topology.device_budget import BudgetError, DeviceAccount
 from scheduler.topology.device_pools import Pool, PoolState
 from scheduler.topology.device_selectors import SelectorError, Selectors
 
@@ -49,12 +50,14 @@ class DeviceState(Struct):
     Attributes:
         classes: of each class its expressions.
         taken: the devices that are allocated, but for those with admin access.
+        account: who pays for what is tried.
     """
 
     pools: tuple[Pool, ...]
     classes: Mapping[str, tuple[str, ...]]
     taken: Collection[DeviceId]
     selectors: Selectors
+    account: DeviceAccount
 
 
 def allocate(state: DeviceState, node: Node, claims: Sequence[ClaimedDevices]) -> Chosen | None:
@@ -68,6 +71,8 @@ def allocate(state: DeviceState, node: Node, claims: Sequence[ClaimedDevices]) -
         return search.chosen() if search.claim(0) else None
     except SelectorError as error:
         raise AllocationError(f"the selector {error}") from error
+    except BudgetError as error:
+        raise AllocationError(str(error)) from error
 
 
 class _Usable(NamedTuple):
@@ -93,6 +98,7 @@ class _Search:
         self._users: dict[DeviceId, list[int]] = {}
         self._left: dict[tuple[str, str], dict[CounterName, int]] = {}
         self._attempts = MOST_ATTEMPTS
+        state.account.spend(1 + len(self._devices))
         for claim in claims:
             for alternatives in claim.requests:
                 for each in alternatives:
@@ -118,7 +124,7 @@ class _Search:
 
     def _suits(self, request: DeviceRequest, device: Device) -> bool:
         expressions = (*self._state.classes[request.device_class], *request.selectors)
-        return device.offered and self._state.selectors.choose(expressions, device)
+        return device.offered and self._state.selectors.choose(expressions, device, self._state.account)
 
     # ── one after the other ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -155,6 +161,7 @@ class _Search:
 
     def _take(self, claim: int, request: DeviceRequest, usable: _Usable) -> bool:
         self._attempts -= 1
+        self._state.account.spend(1)
         if self._attempts < 0:
             raise AllocationError("there are too many ways to choose devices; ask for fewer, or for fewer constraints")
         pool, device = usable

@@ -19,6 +19,7 @@ from scheduler.model.pod_claims import PodClaim, ResourceClaimKey
 from scheduler.model.snapshot import Task, TaskClass, TaskStatus
 from scheduler.model.vectors import Mask, Rows
 from scheduler.topology.device_allocation import AllocationError, Chosen, ChosenDevice, DeviceState, allocate
+from scheduler.topology.device_budget import BudgetError, DeviceBudget
 from scheduler.topology.device_counts import UNKNOWN, DeviceCounts, DeviceSupply, PlainDevices, only_request
 from scheduler.topology.device_pools import Pool, pools
 from scheduler.topology.device_selectors import Selectors
@@ -76,6 +77,8 @@ class DeviceClaims:
         self._alike: dict[Hashable, TaskClass] = {}
         self._shapes: dict[bytes, _Shape] = {}
         self._own: dict[str, tuple[list[ClaimState], _Shape]] = {}
+        claims = view.claims
+        self._budget = DeviceBudget(lambda: {each.key.namespace for each in claims.values() if each.has is None})
 
     # ── pods that differ in nothing but the names of their claims ────────────────────────────────────────────────
 
@@ -103,13 +106,18 @@ class DeviceClaims:
     def _counted(self, shape: _Shape) -> DeviceCounts | None:
         """Return how often nodes can meet what claims request, where no search is needed for that."""
         if shape not in self._counts:
-            request = only_request(shape) if not self._offers.shared else None
-            suitable = self._offers.plain.suitable(request, self._table.nodes) if request is not None else None
-            counts = (
-                DeviceCounts(request, suitable, self._taken) if request is not None and suitable is not None else None
-            )
-            self._counts[shape] = counts
+            self._counts[shape] = self._count_nodes(shape)
         return self._counts[shape]
+
+    def _count_nodes(self, shape: _Shape) -> DeviceCounts | None:
+        request = only_request(shape) if not self._offers.shared else None
+        if request is None:
+            return None
+        try:
+            suitable = self._offers.plain.suitable(request, self._table.nodes, self._budget.of(shape[0].namespace))
+        except BudgetError:
+            return None  # The search has nothing left either, and says so.
+        return DeviceCounts(request, suitable, self._taken) if suitable is not None else None
 
     # ── what keeps a pod waiting wherever it would go ────────────────────────────────────────────────────────────
 
@@ -193,13 +201,14 @@ class DeviceClaims:
     def _find(self, shape: _Shape, row: int) -> Chosen | None:
         node = self._table.nodes[row]
         try:
-            return allocate(self._state(node), node, shape)
+            return allocate(self._state(node, shape), node, shape)
         except AllocationError as error:
             self._errors.setdefault(shape, {})[row] = str(error)
             return None
 
-    def _state(self, node: Node) -> DeviceState:
-        return DeviceState(self._offers.near(node.name), self._offers.classes, self._taken, self._offers.selectors)
+    def _state(self, node: Node, shape: _Shape) -> DeviceState:
+        near, account = self._offers.near(node.name), self._budget.of(shape[0].namespace)
+        return DeviceState(near, self._offers.classes, self._taken, self._offers.selectors, account)
 
     def _claim(self, mentioned: PodClaim) -> ClaimState | None:
         key = mentioned.claim or self._view.made.get((mentioned.pod, mentioned.name))

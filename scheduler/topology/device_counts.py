@@ -13,6 +13,7 @@ import numpy as np
 from muster.model.objects import Node
 from scheduler.model.devices import MOST_RESULTS, ClaimedDevices, DeviceId, DeviceRequest
 from scheduler.model.vectors import Mask, Rows
+from scheduler.topology.device_budget import DeviceAccount
 from scheduler.topology.device_pools import Pool, PoolState
 from scheduler.topology.device_selectors import SelectorError, Selectors
 
@@ -42,28 +43,34 @@ class PlainDevices:
         self._near, self._classes, self._selectors = near, classes, selectors
         self._known: dict[_Kind, Suitable | None] = {}
 
-    def suitable(self, request: DeviceRequest, nodes: Sequence[Node]) -> Suitable | None:
-        """Return the devices that suit a request; None where that depends on more than the device."""
+    def suitable(self, request: DeviceRequest, nodes: Sequence[Node], account: DeviceAccount) -> Suitable | None:
+        """Return the devices that suit a request; None where that depends on more than the device.
+
+        Raises:
+            BudgetError: the account that pays has nothing left.
+        """
         kind = (request.device_class, request.selectors, request.tolerations)
         if kind not in self._known:
             if len(self._known) == _MOST_KINDS:
                 self._known.clear()
-            self._known[kind] = self._find(request, nodes)
+            self._known[kind] = self._find(request, nodes, account)
         return self._known[kind]
 
-    def _find(self, request: DeviceRequest, nodes: Sequence[Node]) -> Suitable | None:
+    def _find(self, request: DeviceRequest, nodes: Sequence[Node], account: DeviceAccount) -> Suitable | None:
         expressions = self._classes.get(request.device_class)
         if expressions is None:
             return None
         found = []
         for node in nodes:
-            there = self._of_node(request, (*expressions, *request.selectors), node)
+            there = self._of_node(request, (*expressions, *request.selectors), node, account)
             if there is None:
                 return None
             found.append(there)
         return found
 
-    def _of_node(self, request: DeviceRequest, expressions: tuple[str, ...], node: Node) -> tuple[DeviceId, ...] | None:
+    def _of_node(
+        self, request: DeviceRequest, expressions: tuple[str, ...], node: Node, account: DeviceAccount
+    ) -> tuple[DeviceId, ...] | None:
         pools = [pool for pool in self._near(node.name) if pool.state_for(node) is PoolState.WHOLE]
         devices = [device for pool in pools for device in pool.of_node(node) if device.offered]
         if any(pool.counters for pool in pools) or any(device.consumes for device in devices):
@@ -73,7 +80,7 @@ class PlainDevices:
             return tuple(
                 device.id
                 for device in devices
-                if self._selectors.choose(expressions, device) and all(map(request.tolerates, device.taints))
+                if self._selectors.choose(expressions, device, account) and all(map(request.tolerates, device.taints))
             )
         except SelectorError:
             return None

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 from muster import cel
+from muster.cel.folds import LIMIT
 from scheduler.model.devices import Device
+from scheduler.topology.device_budget import STEP, DeviceAccount
 
 LONGEST: Final = 10 * 1024
 """Characters of an expression, by the API."""
+_SHOWN: Final = 160
+"""Characters of an expression, and of what is wrong with it, that are repeated."""
+_MOST_ANSWERS: Final = 500_000
+"""Answers that are remembered: 65 MB of memory."""
+_MOST_COMPILED: Final = 256 * 1024
+"""Characters of the expressions that are kept compiled: each takes 120 bytes."""
+_EVALUATION: Final = 10
+"""Attempts that each evaluation costs at least."""
+_COMPILED_PER_ATTEMPT: Final = 2
+_KNOWN_PER_ATTEMPT: Final = 4
+"""Answers that are looked up for one."""
 _DEVICE: Final = cel.object_of(
     {
         "driver": cel.STRING,
@@ -37,6 +50,7 @@ class Selectors:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], bool | SelectorError] = {}
+        self._compiled = CompiledSelectors()
         self._devices: dict[int, tuple[Device, Mapping[str, Any]]] = {}
 
     def keep(self, devices: Iterable[Device]) -> None:
@@ -45,38 +59,73 @@ class Selectors:
         self._devices = {key: each for key, each in self._devices.items() if key in kept}
         self._known = {key: answer for key, answer in self._known.items() if key[1] in self._devices}
 
-    def choose(self, expressions: tuple[str, ...], device: Device) -> bool:
-        """Whether all expressions are true of a device.
+    def choose(self, expressions: tuple[str, ...], device: Device, account: DeviceAccount) -> bool:
+        """Whether all expressions are true of a device, at the cost of an account.
 
         Raises:
             SelectorError: one can't be evaluated.
+            BudgetError: the account has nothing left; what was found out is remembered.
         """
-        return all(self._true(each, device) for each in expressions)
+        account.spend(1 + len(expressions) // _KNOWN_PER_ATTEMPT)
+        return all(self._true(each, device, account) for each in expressions)
 
-    def _true(self, expression: str, device: Device) -> bool:
+    def _true(self, expression: str, device: Device, account: DeviceAccount) -> bool:
         key = (expression, id(device))
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = self._evaluate(expression, device)
+            known = self._evaluate(expression, device, account)
+            if len(self._known) >= _MOST_ANSWERS:
+                self._known.clear()
+            self._known[key] = known
         if isinstance(known, SelectorError):
             raise known
         return known
 
-    def _evaluate(self, expression: str, device: Device) -> bool | SelectorError:
+    def _evaluate(self, expression: str, device: Device, account: DeviceAccount) -> bool | SelectorError:
         if id(device) not in self._devices:
             # The device is kept, so that no other one gets its identity.
             self._devices[id(device)] = (device, _variables(device))
-        program = compiled(expression)
+        account.spend(_EVALUATION)
+        program = self._compiled.get(expression, account)
         if isinstance(program, SelectorError):
             return program
+        steps, answer = account.steps(LIMIT), SelectorError(f"{_short(expression)!r} is no condition")
+        given = steps.left
         try:
-            value = program.evaluate(self._devices[id(device)][1])
+            value = program.evaluate(self._devices[id(device)][1], steps)
         except cel.CelError as error:
-            return SelectorError(f"{expression!r} of device {device.id.name}: {error}")
-        return value if isinstance(value, bool) else SelectorError(f"{expression!r} is no condition")
+            value = None
+            answer = SelectorError(f"{_short(expression)!r} of device {device.id.name}: {_short(str(error))}")
+        # Where the account was the limit, this is more than it has: another session goes on.
+        account.spend((given - max(steps.left, -1)) * STEP)
+        return value if isinstance(value, bool) else answer
 
 
-@lru_cache(maxsize=1024)
+class CompiledSelectors:
+    """The expressions that were asked for last, compiled."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, cel.Program | SelectorError] = OrderedDict()
+        self._characters = 0
+
+    def get(self, expression: str, account: DeviceAccount) -> cel.Program | SelectorError:
+        """Compile an expression at the cost of an account, unless it is; where it can't be, return the reason.
+
+        Raises:
+            BudgetError: the account has nothing left.
+        """
+        known = self._known.get(expression)
+        if known is None:
+            account.spend(min(len(expression), LONGEST) // _COMPILED_PER_ATTEMPT)
+            known = self._known[expression] = compiled(expression)
+            self._characters += len(expression)
+            while self._characters > _MOST_COMPILED and len(self._known) > 1:
+                oldest, _ = self._known.popitem(last=False)
+                self._characters -= len(oldest)
+        self._known.move_to_end(expression)
+        return known
+
+
 def compiled(expression: str) -> cel.Program | SelectorError:
     """Compile an expression; where it can't be, return the reason."""
     if len(expression) > LONGEST:
@@ -84,10 +133,16 @@ def compiled(expression: str) -> cel.Program | SelectorError:
     try:
         program = cel.compile_expression(expression, {"device": _DEVICE})
     except (cel.CompileError, RecursionError) as error:
-        return SelectorError(f"{expression!r} is not evaluated: {getattr(error, 'message', error)}")
+        return SelectorError(
+            f"{_short(expression)!r} is not evaluated: {_short(getattr(error, 'message', str(error)))}"
+        )
     if program.type.kind not in {"bool", "dyn"}:
-        return SelectorError(f"{expression!r} is no condition")
+        return SelectorError(f"{_short(expression)!r} is no condition")
     return program
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def _variables(device: Device) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from muster.cel import DYN, INT, STRING, CelError, CompileError, compile_expression, from_schema, list_of
+from muster.cel import DYN, INT, STRING, CelError, CompileError, Steps, compile_expression, from_schema, list_of
 from muster.cel.linear import MOST_STEPS, LinearPattern, attempts
 from muster.cel.numbers import double_text
 from muster.cel.regular import PatternError, compile_pattern, translated
@@ -274,6 +274,33 @@ def test_additions_can_not_take_all_memory():
     with pytest.raises(CelError, match="actual cost limit exceeded"):
         compile_expression(doubled, {}).evaluate({})
     assert compile_expression("('a' + 'b') == 'ab' && [1] + [2] == [1, 2]", {}).evaluate({})
+
+
+MANY = "[" + ",".join("1" for _ in range(400)) + "]"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        # A match, a pattern that is compiled anew, a match that is given up, and a body of thousands of parts.
+        f"{MANY}.exists(x, '{'a' * 3000}'.matches('(a|aa)+x'))",
+        f"{MANY}.exists(x, {MANY}.exists(y, 'a'.matches('{'b' * 200}' + string(x + y))))",
+        f"{MANY}.exists(x, '{'a' * 9000}'.matches('^(a|b|(aa|b){{1,60}}){{1,30}}x'))",
+        f"{MANY}.exists(x, {MANY}.exists(y, {MANY}.size() == 3))",
+    ],
+)
+def test_what_a_round_of_a_macro_takes_is_counted(source):
+    with pytest.raises(CelError, match="actual cost limit exceeded"):
+        compile_expression(source, {}).evaluate({})
+
+
+def test_a_caller_may_give_fewer_steps_and_learns_how_many_are_left():
+    program = compile_expression("[1, 2, 3].exists(x, x == 3)", {})
+    steps = Steps(3)
+    assert program.evaluate({}, steps) is True
+    assert steps.left == 0
+    with pytest.raises(CelError, match="actual cost limit exceeded"):
+        program.evaluate({}, Steps(2))
 
 
 def test_what_is_made_dynamic_has_fields_and_members():

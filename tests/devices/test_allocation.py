@@ -10,6 +10,7 @@ from scheduler.model import devices
 from scheduler.model.devices import DeviceId, UnsupportedDevicesError
 from scheduler.topology import device_allocation
 from scheduler.topology.device_allocation import AllocationError, DeviceState, allocate
+from scheduler.topology.device_budget import DeviceBudget
 from scheduler.topology.device_pools import pools
 from scheduler.topology.device_selectors import Selectors
 
@@ -25,11 +26,14 @@ def offered(*names, generation=1, of=1, **spec):
 
 
 def state(*slices, taken=(), expressions=()):
-    return DeviceState(pools(slices), {"gpu": expressions}, {DeviceId("d", "p", each) for each in taken}, Selectors())
+    away = {DeviceId("d", "p", each) for each in taken}
+    return DeviceState(pools(slices), {"gpu": expressions}, away, Selectors(), DeviceBudget(tuple).of("ns"))
 
 
 def claim(**exactly):
-    return devices.claimed({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", **exactly}}]}})
+    return devices.claimed(
+        {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", **exactly}}]}}, "ns"
+    )
 
 
 def names(chosen):
@@ -81,8 +85,8 @@ def test_a_search_is_bounded(monkeypatch):
     odd = [{"name": f"d{each}", "attributes": {"a": {"int": each}}} for each in range(30)]
     rules = [{"matchAttribute": "d/a"}]
     requests = [{"name": f"r{each}", "exactly": {"deviceClassName": "gpu"}} for each in range(10)]
-    loose = devices.claimed({"devices": {"requests": requests}})
-    strict = devices.claimed({"devices": {"requests": requests[:2], "constraints": rules}})
+    loose = devices.claimed({"devices": {"requests": requests}}, "ns")
+    strict = devices.claimed({"devices": {"requests": requests[:2], "constraints": rules}}, "ns")
     with pytest.raises(AllocationError, match="too many ways"):
         tried.append(allocate(state(offered(*odd)), NODE, [loose, strict]))
     assert not tried

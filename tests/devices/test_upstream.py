@@ -14,6 +14,7 @@ from muster.model.objects import Node
 from scheduler.model import devices
 from scheduler.model.devices import DeviceId
 from scheduler.topology.device_allocation import AllocationError, DeviceState, allocate
+from scheduler.topology.device_budget import DeviceBudget
 from scheduler.topology.device_pools import pools
 from scheduler.topology.device_selectors import Selectors
 
@@ -24,8 +25,9 @@ def ours(case):
         {each["metadata"]["name"]: devices.selectors(each["spec"]["selectors"]) for each in case["classes"]},
         {DeviceId(**each) for each in case["taken"]},
         Selectors(),
+        DeviceBudget(tuple).of("ns"),
     )
-    claims = [devices.claimed(each["spec"]) for each in case["claims"]]
+    claims = [devices.claimed(each["spec"], "ns") for each in case["claims"]]
     try:
         chosen = allocate(state, msgspec.convert(case["node"], Node), claims)
     except AllocationError as error:

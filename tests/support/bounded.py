@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import hostile_claims
 import msgspec
 
 from muster.kube import decoding, errors
@@ -171,8 +172,9 @@ CROWDED: dict[str, Callable[[], object]] = {
         Resources.parse(many(MANY)), "class=a", ["PriorityClass=a", "BestEffort"]
     ),
     "state.min_resources": lambda: state.min_resources(PodGroup(spec=Spec(min_resources=many(MANY)))),
+    "two cycles with claims": lambda: list(hostile_claims.decisions(2)),
 }
-"""The same of objects with thousands of names."""
+"""The same of objects with thousands of names, and of claims whose expressions take long."""
 
 
 def say(line: str) -> None:
