@@ -18,7 +18,7 @@ import click
 
 from muster.model import kinds, names
 from muster.telemetry import logs
-from muster.telemetry.options import log_options, probe_options
+from muster.telemetry.options import log_options, probe_options, scheduler_name_option
 
 if TYPE_CHECKING:
     from muster.kube.client import Client
@@ -50,13 +50,7 @@ _LISTS: Final = 60.0
     metavar="FILE",
     help="Actions and plugins (YAML), followed while running. Default: enqueue, allocate, reclaim, backfill.",
 )
-@click.option(
-    "--scheduler-name",
-    "schedulers",
-    multiple=True,
-    metavar="NAME",
-    help="Scheduler name of the pods that Muster schedules; repeatable.",
-)
+@scheduler_name_option
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups of kube-batch's API groups too.")
 @click.option(
     "--certificates/--no-certificates",

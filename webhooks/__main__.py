@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import signal
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +11,8 @@ import click
 
 from muster.model import names
 from muster.telemetry import logs
-from muster.telemetry.options import log_options, probe_options
+from muster.telemetry.options import drain_option, log_options, rules_option, scheduler_name_option, server_options
+from muster.telemetry.stopping import until_stopped
 
 _PORT: Final = 9443
 _PROBES: Final = 8080
@@ -22,16 +21,7 @@ _PROBES: Final = 8080
 @click.command(epilog="\b\nExamples:\n  muster webhook --certificates /etc/muster/certificates --port 9443")
 @click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config, then the pod's account.")
 @click.option("--context", metavar="NAME", help="Context of the kubeconfig to use.")
-@click.option("--host", default="", help="Address to listen on. Default: all, of IPv6 and of IPv4.")
-@click.option("--port", default=_PORT, show_default=True, help="Port of the webhooks (TLS).")
-@probe_options(_PROBES)
-@click.option(
-    "--certificates",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="Folder with tls.crt and tls.key; changes apply while running.",
-)
+@server_options(_PORT, "webhooks", _PROBES)
 @click.option(
     "--client-ca",
     type=click.Path(path_type=Path),
@@ -44,16 +34,8 @@ _PROBES: Final = 8080
     metavar="DIR",
     help="Folder with the secret segments of the webhooks' paths; changes apply while running.",
 )
-@click.option(
-    "--drain", default=5.0, show_default=True, metavar="SECONDS", help="Time to continue serving after SIGTERM."
-)
-@click.option(
-    "--scheduler-name",
-    "schedulers",
-    multiple=True,
-    metavar="NAME",
-    help="Scheduler name of the pods that Muster schedules; repeatable.",
-)
+@drain_option
+@scheduler_name_option
 @click.option(
     "--account",
     "accounts",
@@ -64,12 +46,7 @@ _PROBES: Final = 8080
 @click.option(
     "--delay/--no-delay", default=True, show_default=True, help="Suspend Jobs until their PodGroup is Inqueue."
 )
-@click.option(
-    "--namespace",
-    default=names.SYSTEM_NAMESPACE,
-    show_default=True,
-    help="Namespace of the ConfigMap with owner rules.",
-)
+@rules_option
 @click.option("--debug-state", is_flag=True, help="Serve the process's state at /debug/state, next to /metrics.")
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
 @log_options
@@ -97,10 +74,6 @@ async def _run(options: dict[str, Any]) -> None:
     from muster.kube.http import HttpTransport
     from webhooks.compose import serving
 
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-
     made = _options(options)
 
     async def serve() -> None:
@@ -112,13 +85,7 @@ async def _run(options: dict[str, Any]) -> None:
             gc.freeze()
             await asyncio.Event().wait()
 
-    serving_task, stop = asyncio.create_task(serve()), asyncio.create_task(stopped.wait())
-    await asyncio.wait({serving_task, stop}, return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    # Cancelled wherever it is: amid filling its caches there is nothing to drain, after that it drains.
-    serving_task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await serving_task
+    await until_stopped(serve())
 
 
 def _options(options: dict[str, Any]) -> Any:

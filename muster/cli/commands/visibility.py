@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import signal
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +12,8 @@ import click
 from muster.cli.options import cluster_options, examples
 from muster.model import names
 from muster.telemetry import logs
-from muster.telemetry.options import log_options, probe_options
+from muster.telemetry.options import drain_option, log_options, rules_option, scheduler_name_option, server_options
+from muster.telemetry.stopping import until_stopped
 
 _PORT: Final = 9444
 _PROBES: Final = 8086
@@ -22,16 +21,7 @@ _PROBES: Final = 8086
 
 @click.command(epilog=examples("muster visibility --certificates /etc/muster/certificates --config scheduler.yaml"))
 @cluster_options
-@click.option("--host", default="", help="Address to listen on. Default: all, of IPv6 and of IPv4.")
-@click.option("--port", default=_PORT, show_default=True, help="Port of the API (TLS).")
-@probe_options(_PROBES)
-@click.option(
-    "--certificates",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="DIR",
-    help="Folder with tls.crt and tls.key; changes apply while running.",
-)
+@server_options(_PORT, "API", _PROBES)
 @click.option(
     "--config",
     "configuration",
@@ -39,22 +29,9 @@ _PROBES: Final = 8086
     metavar="FILE",
     help="The scheduler's configuration (YAML), followed while running. Default: the built-in one.",
 )
-@click.option(
-    "--drain", default=5.0, show_default=True, metavar="SECONDS", help="Time to continue serving after SIGTERM."
-)
-@click.option(
-    "--scheduler-name",
-    "schedulers",
-    multiple=True,
-    metavar="NAME",
-    help="Scheduler name of the pods that Muster schedules; repeatable.",
-)
-@click.option(
-    "--namespace",
-    default=names.SYSTEM_NAMESPACE,
-    show_default=True,
-    help="Namespace of the ConfigMap with owner rules.",
-)
+@drain_option
+@scheduler_name_option
+@rules_option
 @click.option("--legacy-apis", is_flag=True, help="Serve the PodGroups and Queues of kube-batch's API groups too.")
 @log_options
 def visibility(**options: Any) -> None:
@@ -87,10 +64,6 @@ async def _run(options: dict[str, Any]) -> None:
     from muster.model.objects import prepare
     from muster.visibility.program import VisibilityOptions, serving
 
-    stopped = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    prepare()
     made = VisibilityOptions(
         options["certificates"],
         policy_of(options["configuration"]),
@@ -108,6 +81,7 @@ async def _run(options: dict[str, Any]) -> None:
     )
 
     async def serve() -> None:
+        prepare()
         endpoint = await auth.load(options["kubeconfig"], options["context"])
         await CertificateFiles(options["certificates"]).arrived()
         async with HttpTransport(endpoint) as transport, serving(Client(transport), SystemClock(), made):
@@ -115,9 +89,4 @@ async def _run(options: dict[str, Any]) -> None:
             gc.freeze()
             await asyncio.Event().wait()
 
-    serving_task, stop = asyncio.create_task(serve()), asyncio.create_task(stopped.wait())
-    await asyncio.wait({serving_task, stop}, return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    serving_task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await serving_task
+    await until_stopped(serve())
