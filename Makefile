@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # More than there are cores: half of the time of a test of processes is waiting.
 WORKERS ?= 4
+# Where this is set, as in many images, each worker compiles all tests anew, and each process of a test all of Muster.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast test-all test-versions test-interpreters soak siege bench lint format controlplane manifests image kind node audit release test-node clean

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ast
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("muster", "scheduler", "webhooks", "certs")
 
 
-class Module(NamedTuple):
+@dataclass(frozen=True)
+class Module:
+    """A module; its syntax tree is made when a test looks at it, not as tests are collected."""
+
     name: str
     path: Path
     text: str
-    tree: ast.Module
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
 
     @property
     def is_package(self) -> bool:
@@ -32,7 +38,7 @@ def modules() -> tuple[Module, ...]:
             parts = path.with_suffix("").parts
             text = file.read_text()
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            found.append(Module(name, path, text, ast.parse(text)))
+            found.append(Module(name, path, text))
     return tuple(found)
 
 
