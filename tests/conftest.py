@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
@@ -24,6 +25,9 @@ settings.register_profile("random", settings.get_profile("default"), derandomize
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 _MISSING = [binary.name for binary in binaries.BINARIES if binaries.find(binary.name) is None]
+
+_COLLECTED_AFTER = 10_000
+"""New objects between two collections. Python's 700 are for programs that make fewer."""
 
 Loops = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
 
@@ -109,6 +113,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
         # pytest-xdist 3.8 writes the group to where pytest kept its id before 9.2, which heeds it no more.
         if "_nodeid" in vars(item):
             item._id = coerce_node_id(vars(item)["_nodeid"])
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from what stays: among thousands of tests it would take a quarter of their time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECTED_AFTER, 10, 10)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
