@@ -38,7 +38,12 @@ PRIMARY: Final[tuple[Kind[Any], ...]] = (
     kinds.REPLICASETS,
     # Of these the ledger reads what they take of quotas.
     kinds.PODS,
+    kinds.RESOURCECLAIMS,
+    # Of these admission reads what the pods of a gang will claim.
+    kinds.RESOURCECLAIMTEMPLATES,
 )
+OPTIONAL: Final[frozenset[Kind[Any]]] = frozenset({kinds.RESOURCECLAIMS, kinds.RESOURCECLAIMTEMPLATES})
+"""Those that a cluster before Kubernetes 1.34 doesn't serve."""
 LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_QUEUES, *kinds.LEGACY_PODGROUPS)
 
 
@@ -59,7 +64,7 @@ class CachedView:
         }
         self._caches[kinds.QUEUES.group, kinds.QUEUES.plural] = self._queues
         self.kinds = watched
-        self.watching = ReflectorSet({kind: self.cache(kind) for kind in watched})
+        self.watching = ReflectorSet({kind: self.cache(kind) for kind in watched}, optional=OPTIONAL)
         self._capacity = NOTHING
         self._counted = DerivedState()
         self._synced = asyncio.Event()
@@ -128,7 +133,12 @@ def committer(
     """
     groups = {kind: view.cache(kind) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) if view.watches(kind)}
     observer = Observer(
-        groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS), view.watching.timeline, schedulers
+        groups,
+        view.cache(kinds.RESOURCEQUOTAS),
+        view.cache(kinds.PODS),
+        view.cache(kinds.RESOURCECLAIMS),
+        view.watching.timeline,
+        schedulers,
     )
     waits = guaranteed_in(view.cache(kinds.NAMESPACES))
     return Committer(client, view.cache(kinds.QUOTALEDGERS), observer, clock, LedgerMetrics(registry), waits)

@@ -18,7 +18,7 @@ from muster.ledger.reservations import JOB, PODGROUP, Exceeded, Observed, Reserv
 from muster.model import grouping, kinds
 from muster.model.objects import Object, PodGroup
 from muster.model.tenant_texts import InvalidTextError
-from webhooks.policies import hints, jobs, namespaces, podgroups, pods, queues, quotas, workloads
+from webhooks.policies import claims, hints, jobs, namespaces, podgroups, pods, queues, quotas, workloads
 from webhooks.review import AdmissionRequest, FieldError
 from webhooks.settings import WebhookSettings
 from webhooks.verdict import (
@@ -58,6 +58,7 @@ HOOKS: Final[Mapping[str, Hook]] = {
     "/validate/jobs": Hook(jobs.validate),
     "/validate/queues": Hook(queues.validate),
     "/validate/pods": Hook(pods.validate),
+    "/validate/resourceclaims": Hook(claims.validate),
     "/validate/resourcequotas": Hook(quotas.validate),
     "/validate/hints": Hook(hints.validate),
     "/validate/workloads": Hook(workloads.validate),

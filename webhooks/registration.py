@@ -158,6 +158,7 @@ def _validating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
     group_changed = [
         _changed("spec", annotations=(names.POD_TRAITS, names.QUOTA_POLICY), more=_differs(_phase)),
     ]
+    claims = _rule(_CREATE, kinds.RESOURCECLAIMS)
     quotas = _rule(_ANY, kinds.RESOURCEQUOTAS)
     policy = f"object.metadata.annotations[{_cel(names.QUOTA_POLICY)[1:-1]}]"
     marked = f"{_annotated('object', [names.QUOTA_POLICY])} && {policy} in {_cel(names.POLICY_QUEUE)}"
@@ -188,6 +189,18 @@ def _validating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
         ),
         _where(
             _webhook(scope, "pods.guarded.muster.sh", pods, "Ignore", pod_changed),
+            names.QUOTA_MODE,
+            "In",
+            names.GUARDED,
+        ),
+        _where(
+            _webhook(scope, "resourceclaims.guaranteed.muster.sh", claims, "Fail"),
+            names.QUOTA_MODE,
+            "In",
+            names.GUARANTEED,
+        ),
+        _where(
+            _webhook(scope, "resourceclaims.guarded.muster.sh", claims, "Ignore"),
             names.QUOTA_MODE,
             "In",
             names.GUARDED,

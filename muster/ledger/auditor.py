@@ -157,6 +157,8 @@ class Auditor:
                 for group in listing.items
             }
         pods = (await self._client.list(kinds.PODS, namespace)).items
+        shown = tuple(map(self._observer.observed_pod, pods))
+        claims = tuple(await self._observer.claims(self._client, namespace, shown))
         entry = self._store.known(namespace)
         if entry is None or not entry.table.seeded_at:
             return None
@@ -164,7 +166,7 @@ class Auditor:
         late = {shown.uid for shown in table.outside(self._observer.view(namespace))}
         return AuditedNamespace(
             tuple(groups),
-            tuple(map(self._observer.observed_pod, pods)),
+            shown + claims,
             tuple(map(observed_quota, quotas)),
             called=called | {pod.metadata.uid: f"Pod {pod.name}" for pod in pods},
             unreserved=table.unreserved | late,

@@ -1,4 +1,4 @@
-"""PodGroups, Pods and ResourceQuotas as a view of the ledger shows them. Pure."""
+"""PodGroups, Pods, ResourceClaims and ResourceQuotas as a view of the ledger shows them. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import held, holding, reserving, stated_minimum, taken_by, waits_for_quota
-from muster.ledger.view import ObservedGroup, ObservedPod, ObservedQuota
-from muster.model import grouping, names, scopes, tenant_texts, versions
+from muster.ledger.view import CLAIM_SOURCE, ObservedGroup, ObservedPod, ObservedQuota
+from muster.model import device_quota, grouping, names, scopes, tenant_texts, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources
-from muster.model.objects import Pod, PodGroup, ResourceQuota
+from muster.model.objects import Pod, PodGroup, ResourceClaim, ResourceQuota
 
 _LONGEST_KEPT: Final = 2048
 """Bytes of a list of resources that is remembered, with what it comes to."""
@@ -43,6 +43,7 @@ def view_of_lists(
     quotas: Iterable[ResourceQuota],
     pods: Iterable[Pod],
     schedulers: Collection[str] | None = None,
+    claims: Iterable[ResourceClaim] = (),
 ) -> NamespaceView:
     """Return a view of one namespace made of lists, for who looks on; it knows nothing of revisions.
 
@@ -51,8 +52,12 @@ def view_of_lists(
     view = NamespaceView({}, Tombstones())
     for quota in quotas:
         view.put_quota(observed_quota(quota))
+    shown = {}
     for pod in pods:
-        view.put_pod(observed_pod(pod, schedulers=schedulers))
+        shown[pod.metadata.uid] = observed_pod(pod, schedulers=schedulers)
+        view.put_pod(shown[pod.metadata.uid])
+    for claim in claims:
+        view.put_pod(observed_claim(claim, shown.get(pod_of(claim))))
     for group, items in groups.items():
         for item in items:
             view.put(observed_group(group, item, 0))
@@ -101,6 +106,24 @@ def observed_pod(pod: Pod, amounts: Resources | None = None, schedulers: Collect
     group = grouping.counted_with(meta, pod.spec.scheduler_name, schedulers)
     gone_by = meta.deletion_timestamp.timestamp() if meta.deletion_timestamp is not None else 0.0
     return ObservedPod(meta.uid, group, version, amounts, scopes.scope_facts(pod.spec), gone_by)
+
+
+def pod_of(claim: ResourceClaim) -> str:
+    """Return the uid of the pod that a claim was made for; empty where it was made for none."""
+    owner = claim.metadata.controller()
+    return owner.uid if owner is not None and (owner.api_version, owner.kind) == ("v1", "Pod") else ""
+
+
+def observed_claim(claim: ResourceClaim, pod: ObservedPod | None) -> ObservedPod:
+    """Return a ResourceClaim as a view shows it: with the group of the pod that it was made for, as far as that is known."""
+    meta = claim.metadata
+    return ObservedPod(
+        meta.uid,
+        pod.group if pod is not None else "",
+        versions.number(meta.resource_version),
+        device_quota.of_claim(claim.spec),
+        place=CLAIM_SOURCE,
+    )
 
 
 def observed_quota(quota: ResourceQuota) -> ObservedQuota:

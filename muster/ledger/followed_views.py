@@ -8,29 +8,37 @@ from typing import Any, TypeVar
 
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.subscription import Subscription
-from muster.ledger.conversion import observed_group, observed_pod, observed_quota, takes_the_same
+from muster.ledger.conversion import (
+    observed_claim,
+    observed_group,
+    observed_pod,
+    observed_quota,
+    pod_of,
+    takes_the_same,
+)
 from muster.ledger.namespace_view import NamespaceView, Tombstones
-from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, ObservedGroup, ObservedPod, source
+from muster.ledger.view import CLAIM_SOURCE, POD_SOURCE, QUOTA_SOURCE, ObservedGroup, ObservedPod, source
 from muster.model import versions
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
-from muster.model.objects import Object, Pod, PodGroup, ResourceQuota
+from muster.model.objects import Object, Pod, PodGroup, ResourceClaim, ResourceQuota
 
 T = TypeVar("T", bound=Object)
 S = TypeVar("S")
 
 
 class FollowedViews:
-    """A `NamespaceView` of each namespace that has groups or quotas; of pods only where there are quotas.
+    """A `NamespaceView` of each namespace that has groups or quotas; of pods and claims only where there are quotas.
 
     Args:
         groups: each served kind of PodGroup and the cache of it, of all namespaces.
         quotas: the cache of all ResourceQuotas.
         pods: the cache of all Pods.
+        claims: the cache of all ResourceClaims.
         schedulers: the scheduler names of pods that are members of the groups they name (`grouping.member_of`).
 
     Attributes:
-        counted: the namespaces whose pods are followed.
+        counted: the namespaces whose pods and claims are followed.
         revisions: by source, how far the views are.
         tombstones: the memory of what is gone.
     """
@@ -40,12 +48,16 @@ class FollowedViews:
         groups: Mapping[Kind[PodGroup], ObjectCache[PodGroup]],
         quotas: ObjectCache[ResourceQuota],
         pods: ObjectCache[Pod],
+        claims: ObjectCache[ResourceClaim],
         schedulers: Collection[str] | None,
     ) -> None:
         self._groups = groups
         self._schedulers = schedulers
         self._quotas = quotas
         self._pods = pods
+        self._claims = claims
+        self._claims_of: dict[str, dict[str, ResourceClaim]] = {}
+        """By the uid of the pod that they were made for, and their own."""
         self.counted: set[str] = set()
         self.revisions: dict[str, int] = {}
         self.tombstones = Tombstones()
@@ -59,6 +71,9 @@ class FollowedViews:
         }
         self._quota_subscription = quotas.subscribe(partial(self._isolate, self._quota_changed, QUOTA_SOURCE))
         self._pod_subscription = pods.subscribe(partial(self._isolate, self._pod_changed, POD_SOURCE))
+        self._claim_subscription = claims.subscribe(partial(self._isolate, self._claim_changed, CLAIM_SOURCE))
+        for claim in claims.items():
+            self._index(None, claim)
         self._show_all()
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
@@ -78,13 +93,24 @@ class FollowedViews:
         """Return a pod as the views show it; ``amounts`` where it is known what it takes."""
         return observed_pod(pod, amounts, self._schedulers)
 
+    def observed_claim(self, claim: ResourceClaim, pod: ObservedPod | None = None) -> ObservedPod:
+        """Return a claim as the views show it; ``pod``: the one that it was made for, where the views may not show it."""
+        view = self.view(claim.namespace)
+        # A claim stays in the group of a pod that is gone before it.
+        return observed_claim(claim, pod or view.pod(pod_of(claim)) or view.pod(claim.metadata.uid))
+
     def catch_up(self) -> None:
         """Make anew what an error left half-updated, and take over how far the caches are."""
         for namespace in tuple(self._stale):
             self._rebuild(namespace)
         caches = {source(kind.group): cache.revision for kind, cache in self._groups.items()}
         for place, revision in (
-            caches | {QUOTA_SOURCE: self._quotas.revision, POD_SOURCE: self._pods.revision}
+            caches
+            | {
+                QUOTA_SOURCE: self._quotas.revision,
+                POD_SOURCE: self._pods.revision,
+                CLAIM_SOURCE: self._claims.revision,
+            }
         ).items():
             if revision:
                 self.revisions[place] = versions.number(revision)
@@ -104,6 +130,9 @@ class FollowedViews:
             for pod in self._pods.by_namespace(namespace):
                 if not _put(self._pod_subscription, pod, self.observed_pod, view.put_pod, None, set()):
                     self._stale.add(namespace)
+            for claim in self._claims.by_namespace(namespace):
+                if not _put(self._claim_subscription, claim, self.observed_claim, view.put_pod, None, set()):
+                    self._stale.add(namespace)
 
     def _show_all(self) -> None:
         caches: tuple[ObjectCache[Any], ...] = (*self._groups.values(), self._quotas)
@@ -114,7 +143,7 @@ class FollowedViews:
         """Follow a change; where that fails, the view of its namespace is made anew before it is used again."""
         item = change.new or change.old
         assert item is not None
-        if change.new is None and (place != POD_SOURCE or item.namespace in self.counted):
+        if change.new is None and (place not in {POD_SOURCE, CLAIM_SOURCE} or item.namespace in self.counted):
             self.tombstones.add(item.metadata.uid, place, versions.number(item.metadata.resource_version))
         if item.namespace in self._stale:
             self._tell(item.namespace)
@@ -143,13 +172,13 @@ class FollowedViews:
         """
         whole = True
 
-        def observed(group: PodGroup) -> ObservedGroup:
+        def observed_now(group: PodGroup) -> ObservedGroup:
             known = old.group(group.metadata.uid)
             return observed_group(kind.group, group, known.absent_at if known is not None else 0)
 
         for kind, groups in self._group_subscriptions.items():
             for group in self._groups[kind].by_namespace(namespace):
-                whole &= _put(groups, group, observed, view.put, old.group(group.metadata.uid), lost)
+                whole &= _put(groups, group, observed_now, view.put, old.group(group.metadata.uid), lost)
         for quota in self._quotas.by_namespace(namespace):
             self.counted.add(namespace)
             last_quota = old.quotas.get(quota.name)
@@ -157,6 +186,13 @@ class FollowedViews:
         for pod in self._pods.by_namespace(namespace) if namespace in self.counted else ():
             last = old.pod(pod.metadata.uid)
             whole &= _put(self._pod_subscription, pod, self.observed_pod, view.put_pod, last, lost)
+
+        def observed(claim: ResourceClaim) -> ObservedPod:
+            return observed_claim(claim, view.pod(pod_of(claim)) or old.pod(claim.metadata.uid))
+
+        for claim in self._claims.by_namespace(namespace) if namespace in self.counted else ():
+            last = old.pod(claim.metadata.uid)
+            whole &= _put(self._claim_subscription, claim, observed, view.put_pod, last, lost)
         return whole
 
     def _group_changed(
@@ -208,8 +244,33 @@ class FollowedViews:
             known = view.pod(pod.metadata.uid)
             same = known is not None and change.old is not None and takes_the_same(change.old, change.new)
             amounts = known.amounts if known is not None and same else None
-            view.put_pod(self.observed_pod(change.new, amounts))
+            shown = self.observed_pod(change.new, amounts)
+            view.put_pod(shown)
+            for claim in self._claims_of.get(shown.uid, {}).values():
+                if (there := view.pod(claim.metadata.uid)) is not None and there.group != shown.group:
+                    view.put_pod(observed_claim(claim, shown))
         self._notify(pod.namespace)
+
+    def _claim_changed(self, change: ObjectChange[ResourceClaim]) -> None:
+        claim = change.new or change.old
+        assert claim is not None
+        self._index(change.old, change.new)
+        if claim.namespace not in self.counted:
+            return
+        if change.new is None:
+            self._own(claim.namespace).drop_pod(claim.metadata.uid)
+        else:
+            self._own(claim.namespace).put_pod(self.observed_claim(claim))
+        self._notify(claim.namespace)
+
+    def _index(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        """Note which claims were made for which pod."""
+        if old is not None and (uid := pod_of(old)) in self._claims_of:
+            self._claims_of[uid].pop(old.metadata.uid, None)
+            if not self._claims_of[uid]:
+                del self._claims_of[uid]
+        if new is not None and (uid := pod_of(new)):
+            self._claims_of.setdefault(uid, {})[new.metadata.uid] = new
 
     def _own(self, namespace: str) -> NamespaceView:
         view = self._views.get(namespace)

@@ -10,7 +10,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from muster.ledger.view import (
-    POD_SOURCE,
     QUOTA_SOURCE,
     LedgerView,
     ObjectMemory,
@@ -123,11 +122,11 @@ class NamespaceView:
         return self._groups.get(uid)
 
     def pod(self, uid: str) -> ObservedPod | None:
-        """Return the pod of that uid, if it is shown."""
+        """Return the pod or claim of that uid, if it is shown."""
         return self._pods.get(uid)
 
     def pods(self) -> Iterable[ObservedPod]:
-        """Every pod."""
+        """Every pod and claim."""
         return self._pods.values()
 
     def leaving(self) -> Iterable[ObservedPod]:
@@ -208,7 +207,7 @@ class NamespaceView:
         self._recount(shown.name, before)
 
     def put_pod(self, pod: ObservedPod) -> None:
-        """Show a new or changed pod."""
+        """Show a new or changed pod or claim."""
         if pod.scope_facts and self._scope_sets:
             pod = replace(pod, amounts=self._in_scopes(pod.amounts, pod.scope_facts))
         known = self._pods.get(pod.uid)
@@ -221,7 +220,7 @@ class NamespaceView:
             self._leaving.add(pod.uid)
 
     def drop_pod(self, uid: str) -> None:
-        """Show that a pod is gone."""
+        """Show that a pod or a claim is gone."""
         pod = self._pods.pop(uid, None)
         self._leaving.discard(uid)
         if pod is not None:
@@ -267,6 +266,6 @@ class CacheMemory:
             return source(shown.group), shown.revision
         pod = self._view.pod(uid)
         if pod is not None:
-            return POD_SOURCE, pod.revision
+            return pod.place, pod.revision
         quota = next((each for each in self._view.quotas.values() if each.uid == uid), None)
         return (QUOTA_SOURCE, quota.revision) if quota else self._tombstones.last_seen(uid)

@@ -8,13 +8,15 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from muster.kube import errors
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client, Listing
 from muster.kube.timeline import Timeline, WentBackError
-from muster.ledger.conversion import limits_of, observed_group, observed_quota
+from muster.ledger.conversion import limits_of, observed_group, observed_quota, pod_of
 from muster.ledger.followed_views import FollowedViews
 from muster.ledger.namespace_view import CacheMemory, NamespaceView
 from muster.ledger.view import (
+    CLAIM_SOURCE,
     POD_SOURCE,
     QUOTA_SOURCE,
     LedgerView,
@@ -26,7 +28,7 @@ from muster.ledger.view import (
 from muster.model import kinds, names, versions
 from muster.model.amounts import Resources
 from muster.model.kinds import QUOTALEDGERS, RESOURCEQUOTAS, Kind
-from muster.model.objects import Namespace, Object, Pod, PodGroup, ResourceQuota
+from muster.model.objects import Namespace, Object, Pod, PodGroup, ResourceClaim, ResourceQuota
 
 T = TypeVar("T", bound=Object)
 S = TypeVar("S")
@@ -51,6 +53,7 @@ class Observer:
         groups: each served kind of PodGroup and the cache of it, of all namespaces.
         quotas: the cache of all ResourceQuotas.
         pods: the cache of all Pods.
+        claims: the cache of all ResourceClaims.
         timeline: what tells whether the state that these caches show went back.
         schedulers: the scheduler names of pods that are members of the groups they name (`grouping.member_of`).
 
@@ -63,15 +66,18 @@ class Observer:
         groups: Mapping[Kind[PodGroup], ObjectCache[PodGroup]],
         quotas: ObjectCache[ResourceQuota],
         pods: ObjectCache[Pod],
+        claims: ObjectCache[ResourceClaim],
         timeline: Timeline | None = None,
         schedulers: Collection[str] | None = None,
     ) -> None:
         self.timeline = timeline or Timeline()
         self._restores = 0
-        self._sources = [str(kind) for kind in (*groups, RESOURCEQUOTAS, kinds.PODS, QUOTALEDGERS)]
+        self._sources = [
+            str(kind) for kind in (*groups, RESOURCEQUOTAS, kinds.PODS, kinds.RESOURCECLAIMS, QUOTALEDGERS)
+        ]
         self._groups = dict(groups)
         self._pods = pods
-        self._followed = FollowedViews(self._groups, quotas, pods, schedulers)
+        self._followed = FollowedViews(self._groups, quotas, pods, claims, schedulers)
 
     @property
     def sources(self) -> int:
@@ -88,7 +94,11 @@ class Observer:
 
     def lacks(self, observed: Iterable[str]) -> bool:
         """Whether a source of ``observed`` isn't served here any more, so that no view can be as new."""
-        return not set(observed) <= {source(kind.group) for kind in self._groups} | {QUOTA_SOURCE, POD_SOURCE}
+        return not set(observed) <= {source(kind.group) for kind in self._groups} | {
+            QUOTA_SOURCE,
+            POD_SOURCE,
+            CLAIM_SOURCE,
+        }
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Have ``changed`` called with the namespace of each group or quota that came, changed or went.
@@ -127,9 +137,10 @@ class Observer:
         self._followed.count_pods(namespace)
         self._catch_up()
         before = dict(self._followed.revisions)
-        quotas, pods, groups = await asyncio.gather(
+        quotas, pods, claims, groups = await asyncio.gather(
             client.list(RESOURCEQUOTAS, namespace),
             client.list(kinds.PODS, namespace),
+            _claims(client, namespace),
             asyncio.gather(*(client.list(kind, namespace) for kind in self._groups)),
         )
         listings = dict(zip(self._groups, groups, strict=True))
@@ -138,14 +149,18 @@ class Observer:
             QUOTA_SOURCE: versions.number(quotas.resource_version),
             POD_SOURCE: versions.number(pods.resource_version),
         }
+        if claims.resource_version:
+            revisions[CLAIM_SOURCE] = versions.number(claims.resource_version)
         listed = [_place(source(kind.group), group) for kind, each in listings.items() for group in each.items]
         listed += [_place(QUOTA_SOURCE, quota) for quota in quotas.items] + [
             _place(POD_SOURCE, pod) for pod in pods.items
         ]
+        listed += [_place(CLAIM_SOURCE, claim) for claim in claims.items]
         # What can't be read keeps the last state that could, in the caches as below: any state of it will do.
         unreadable = [
             *quotas.unreadable,
             *pods.unreadable,
+            *claims.unreadable,
             *(each for listing in groups for each in listing.unreadable),
         ]
         listed += [(QUOTA_SOURCE, each.about.metadata.uid, 0) for each in unreadable]
@@ -163,11 +178,23 @@ class Observer:
             view.put_quota(observed_quota(quota))
         for pod in pods.items:
             view.put_pod(self._followed.observed_pod(pod))
+        for claim in claims.items:
+            view.put_pod(self._followed.observed_claim(claim, view.pod(pod_of(claim))))
         return view
 
     def observed_pod(self, pod: Pod) -> ObservedPod:
         """Return a pod as the views show it."""
         return self._followed.observed_pod(pod)
+
+    async def claims(self, client: Client, namespace: str, pods: Iterable[ObservedPod]) -> Iterable[ObservedPod]:
+        """Read the claims of a namespace, as the views show them; ``pods``: those there.
+
+        Raises:
+            KubeError: the list failed.
+        """
+        of = {each.uid: each for each in pods}
+        listed = (await _claims(client, namespace)).items
+        return [self._followed.observed_claim(claim, of.get(pod_of(claim))) for claim in listed]
 
     def _compare(self, before: Mapping[str, int], revisions: Mapping[str, int]) -> None:
         """See to it that no list is older than what a cache showed before it was asked for."""
@@ -181,7 +208,7 @@ class Observer:
         That they don't is how a restore shows once the revisions have passed those that the caches were at.
         """
         for place, uid, at in listed:
-            if place == POD_SOURCE and namespace not in self._followed.counted:
+            if place in {POD_SOURCE, CLAIM_SOURCE} and namespace not in self._followed.counted:
                 continue
             if 0 < at <= self._followed.revisions.get(place, 0) and not (
                 known.revision_of(uid) >= at or self._followed.tombstones.last_seen(uid)[1]
@@ -217,7 +244,7 @@ class Observer:
         there = {uid for _, uid, _ in listed}
         held = [(source(each.group), each.uid, each.revision) for each in view.groups()]
         held += [(QUOTA_SOURCE, each.uid, each.revision) for each in view.quotas.values()]
-        held += [(POD_SOURCE, each.uid, each.revision) for each in view.pods()]
+        held += [(each.place, each.uid, each.revision) for each in view.pods()]
         return (
             revisions.keys() <= view.revisions.keys()
             and all(view.revision_of(uid) >= at or self._followed.tombstones.last_seen(uid)[1] for _, uid, at in listed)
@@ -263,5 +290,13 @@ _Place = tuple[str, str, int]
 """The source that shows an object, its uid and its resourceVersion."""
 
 
-def _place(place: str, item: PodGroup | ResourceQuota | Pod) -> _Place:
+async def _claims(client: Client, namespace: str) -> Listing[ResourceClaim]:
+    """List claims; before Kubernetes 1.34 there are none, at no revision."""
+    try:
+        return await client.list(kinds.RESOURCECLAIMS, namespace)
+    except errors.NotFoundError:
+        return Listing((), "")
+
+
+def _place(place: str, item: PodGroup | ResourceQuota | Pod | ResourceClaim) -> _Place:
     return place, item.metadata.uid, versions.number(item.metadata.resource_version)

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from muster.ledger.reservations import JOB, POD, Shortage, limited, taken_by_pods
+from muster.ledger.reservations import JOB, MEMBERS, Shortage, limited, taken_by_pods
 from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
 from muster.ledger.tally import Tally
@@ -147,7 +147,7 @@ def _comes(row: Row, view: LedgerView) -> bool:
 
 
 def _coming(row: Row, names: list[str]) -> UnconfirmedReservation:
-    group = row.account if row.kind in {POD, JOB} else ""
+    group = row.account if row.kind in {*MEMBERS, JOB} else ""
     return UnconfirmedReservation(row.kind, row.name, group, _written(row.amounts.only(names)), bool(row.revision))
 
 

@@ -17,9 +17,12 @@ from muster.model.text import shown
 PODGROUP: Final = "PodGroup"
 JOB: Final = "Job"
 POD: Final = "Pod"
+CLAIM: Final = "ResourceClaim"
 GROUPS: Final = (PODGROUP, JOB)
 """What reserves: a group, or a Job for the group that it will get."""
-KINDS: Final = (*GROUPS, POD)
+MEMBERS: Final = (POD, CLAIM)
+"""What takes of what its group reserved: a pod, and a claim on devices that was made for one."""
+KINDS: Final = (*GROUPS, *MEMBERS)
 
 COMPLETED: Final = "Completed"
 """The phase of a group that is over."""
@@ -27,7 +30,7 @@ COMPLETED: Final = "Completed"
 _BEFORE: Final = frozenset({"", "Pending"})
 _COUNT_PODS: Final = "count/pods"
 _OF_PODS: Final = frozenset({"pods", "cpu", "memory", "ephemeral-storage"})
-_OF_CLASSES: Final = (".storageclass.storage.k8s.io/", ".deviceclass.resource.k8s.io/")
+_OF_STORAGE: Final = ".storageclass.storage.k8s.io/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -35,9 +38,9 @@ class ReservationRequest(Struct, frozen=True):
     """What an object will hold if the API server stores it.
 
     Attributes:
-        kind: ``PodGroup``, ``Job`` for the group that a Job will get, or ``Pod``.
-        group: API group of the PodGroup; for a Job, of the group to come; for a Pod, the name of the PodGroup that it is
-            in, empty where it is in none.
+        kind: ``PodGroup``, ``Job`` for the group that a Job will get, ``Pod``, or ``ResourceClaim``.
+        group: API group of the PodGroup; for a Job, of the group to come; for a Pod, or the Pod of a claim, the name of the
+            PodGroup that it is in, empty where it is in none.
         name: the PodGroup's or Pod's name; for a Job, ``podgroup-<uid of the Job>``, so that both are one charge.
         uid: of the object in the review, final in the validating phase.
         amounts: minResources as written, or what a Pod takes of quotas; ``requests.cpu`` and ``cpu`` are one thing.
@@ -87,8 +90,8 @@ class ReservationRequest(Struct, frozen=True):
 
     @property
     def account(self) -> str:
-        """The name of the group on whose account it is; empty for a Pod outside every group."""
-        return self.group if self.kind == POD else self.name
+        """The name of the group on whose account it is; empty for a Pod or a claim outside every group."""
+        return self.group if self.kind in MEMBERS else self.name
 
     @property
     def changes_scopes(self) -> bool:
@@ -198,12 +201,11 @@ def limited(resource: str) -> str:
 
 
 def taken_by_pods(resource: str) -> bool:
-    """Whether pods take of what a quota calls ``resource``; of anything else Kubernetes alone counts what there is."""
+    """Whether pods, or claims on devices, take of what a quota calls ``resource``; anything else Kubernetes alone counts."""
     name = limited(scopes.split_name(resource)[0]).removeprefix("limits.")
     if name in _OF_PODS or name.startswith("hugepages-"):
         return True
-    extended = "/" in name and not name.startswith("count/")
-    return extended and not any(each in name for each in _OF_CLASSES)
+    return "/" in name and not name.startswith("count/") and _OF_STORAGE not in name
 
 
 @lru_cache(maxsize=4096)

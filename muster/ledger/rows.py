@@ -3,7 +3,7 @@
     <kind> <API group>/<name> <uid> <amounts> <state> [<scope facts>]
 
 For example ``PodGroup scheduling.volcano.sh/train 6f0c… cpu=6,memory=4Gi new``. No part can hold a space, a slash
-ends the API group (the core group is empty; for a Pod, the PodGroup that it is in), amounts are ``resource=quantity`` joined by commas, ``-`` for none. Scope facts
+ends the API group (the core group is empty; for a Pod or a ResourceClaim, the PodGroup that it is in), amounts are ``resource=quantity`` joined by commas, ``-`` for none. Scope facts
 (`muster.model.scopes`) say in which scopes of quotas it is; without them it is in none. The states:
 
 ``new``
@@ -32,7 +32,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.ledger.reservations import JOB, POD, PODGROUP, limited
+from muster.ledger.reservations import CLAIM, JOB, MEMBERS, POD, PODGROUP, limited
 from muster.model import scopes, versions
 from muster.model.amounts import NANO, QuantityError, Resources
 from muster.model.text import shown
@@ -71,6 +71,7 @@ _STATES: Final[dict[str, frozenset[RowState]]] = {
     PODGROUP: frozenset(RowState),
     JOB: frozenset({RowState.NEW, RowState.FROM}),
     POD: frozenset({RowState.NEW, RowState.FROM}),
+    CLAIM: frozenset({RowState.NEW}),
     POD_SUMS: frozenset({RowState.SEEN}),
     RESOURCEQUOTA: frozenset({RowState.NEW, RowState.FROM}),
 }
@@ -95,8 +96,8 @@ class Row(Struct, frozen=True):
 
     @property
     def account(self) -> str:
-        """The name of the group on whose account it is; empty for a Pod outside every group."""
-        return self.group if self.kind == POD else self.name
+        """The name of the group on whose account it is; empty for a Pod or a claim outside every group."""
+        return self.group if self.kind in MEMBERS else self.name
 
     @property
     def counts(self) -> bool:

@@ -31,7 +31,7 @@ as new as `Table.observed` shows it, or it has a row.
 7. *Late.* A group that is in neither came without our yes: it was under way when the ledger was made. It is taken in
    if it fits, else marked `RowState.UNRESERVED`, charged nothing, and the scheduler leaves its pods alone. A late pod is
    counted: it runs.
-8. *Pods.* What a pod takes is held against what its group reserved first: a sum of maxima over names, so a member is
+8. *Pods.* What a pod takes, its claims on devices among it, is held against what its group reserved first: a sum of maxima over names, so a member is
    free up to its group's minimum, and what is reserved for a group that comes after its pods is theirs at once. A pod
    changes its group only from none to one, which can't make the sum larger.
 
@@ -54,8 +54,10 @@ from msgspec.structs import replace
 from muster.ledger import observed_rows
 from muster.ledger.marks import limited_names, marked, unsettled
 from muster.ledger.reservations import (
+    CLAIM,
     GROUPS,
     JOB,
+    MEMBERS,
     POD,
     Exceeded,
     ReservationAnswer,
@@ -67,7 +69,7 @@ from muster.ledger.reservations import (
 )
 from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, RowState, parse_at
 from muster.ledger.tally import Tally, Totals, outgrows
-from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, covers, source
+from muster.ledger.view import CLAIM_SOURCE, POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, covers, source
 from muster.model import scopes, versions
 from muster.model.amounts import NOTHING, Resources
 from muster.model.objects import LedgerData
@@ -271,7 +273,7 @@ class Table(Struct, frozen=True):
         if not self.limits(row.amounts, row.scope_facts):
             return Reserved(recorded=False)
         # New pods of a gang that can't start now would hold what others need; what controls them tries again.
-        if (row.kind, row.state) == (POD, RowState.NEW) and (lacks := tally.lacks(row.account)) is not None:
+        if row.kind in MEMBERS and row.state is RowState.NEW and (lacks := tally.lacks(row.account)) is not None:
             # Pods of several gangs that wait would take what comes to be free from each of them; so would the first pods
             # of each gang in turn, were a reservation enough whose group is refused to be stored, as after a conflict.
             return Exceeded(lacks[0].quota, lacks, of_group=True) if lacks else Unavailable(_ABOUT_TO_RESERVE)
@@ -337,7 +339,7 @@ class Table(Struct, frozen=True):
             return row.state is RowState.NEW and any(shown.group == row.group for shown in view.called(row.name))
         if row.state is RowState.NEW:
             return not row.is_mark and view.delivered(row.uid)
-        place = {RESOURCEQUOTA: QUOTA_SOURCE, POD: POD_SOURCE}.get(row.kind) or source(row.group)
+        place = _PLACES.get(row.kind) or source(row.group)
         at = view.revisions.get(place, 0)
         return at >= row.revision and view.revision_of(row.uid) != row.revision
 
@@ -348,6 +350,9 @@ class Table(Struct, frozen=True):
         late = [shown for shown in view.born_after(self.observed) if shown.uid not in known]
         ages = [each for some in (marked, late) for each in sorted(some, key=lambda each: each.age)]
         return [each for each in ages if not each.wanted]
+
+
+_PLACES: Final = {RESOURCEQUOTA: QUOTA_SOURCE, POD: POD_SOURCE, CLAIM: CLAIM_SOURCE}
 
 
 def _row(request: ReservationRequest, scope_sets: Iterable[str], limits: frozenset[str]) -> Row:
@@ -368,7 +373,7 @@ def _apart(
     names = {
         row.account
         for row in pending
-        if row.counts and (row.state is RowState.NEW or row.kind == POD or view.usage(row.account))
+        if row.counts and (row.state is RowState.NEW or row.kind in MEMBERS or view.usage(row.account))
     }
     names |= {shown.name for shown in outside if view.usage(shown.name)}
     return names.union(coming) - {""}

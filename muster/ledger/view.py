@@ -13,6 +13,8 @@ QUOTA_SOURCE: Final = "resourcequotas"
 """The source that shows ResourceQuotas."""
 POD_SOURCE: Final = "pods"
 """The source that shows Pods."""
+CLAIM_SOURCE: Final = "resourceclaims"
+"""The source that shows ResourceClaims; there is none where the API server serves none."""
 
 
 def source(group: str) -> str:
@@ -51,13 +53,14 @@ class ObservedGroup(Struct, frozen=True):
 
 
 class ObservedPod(Struct, frozen=True):
-    """A Pod as a view shows it.
+    """A Pod as a view shows it, or a ResourceClaim: what it is for, a pod takes.
 
     Attributes:
         group: the name of the PodGroup that it is counted with; empty where there is none.
         amounts: what it takes of quotas; nothing once it has ended.
         scope_facts: what decides in which scopes of quotas it is.
         gone_by: where it is being deleted, when its grace period ends, in seconds since 1970; else zero.
+        place: the source that shows it.
     """
 
     uid: str
@@ -66,6 +69,7 @@ class ObservedPod(Struct, frozen=True):
     amounts: Resources
     scope_facts: str = ""
     gone_by: float = 0.0
+    place: str = POD_SOURCE
 
 
 class ObservedQuota(Struct, frozen=True):
@@ -92,7 +96,7 @@ class LedgerView(Protocol):
 
     @property
     def used(self) -> Resources:
-        """What all pods take."""
+        """What all pods and claims take."""
         ...
 
     @property
@@ -130,11 +134,11 @@ class LedgerView(Protocol):
         ...
 
     def pod(self, uid: str) -> ObservedPod | None:
-        """The pod of that uid, if it is shown."""
+        """The pod or claim of that uid, if it is shown."""
         ...
 
     def pods(self) -> Iterable[ObservedPod]:
-        """Every pod."""
+        """Every pod and claim."""
         ...
 
     def leaving(self) -> Iterable[ObservedPod]:

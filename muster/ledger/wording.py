@@ -8,13 +8,23 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from muster.ledger.reservations import JOB, POD, Exceeded, Leaving, ReservationRequest, Shortage, limited
-from muster.model import scopes
+from muster.ledger.reservations import (
+    CLAIM,
+    JOB,
+    MEMBERS,
+    POD,
+    Exceeded,
+    Leaving,
+    ReservationRequest,
+    Shortage,
+    limited,
+)
+from muster.model import device_quota, scopes
 from muster.model.amounts import NANO, Resources, amount_text
 from muster.model.text import listed
 
 _EXCEEDED: Final = "exceeded quota: "
-"""How a pod's refusal begins. Kubernetes' own quota says these words; controllers of pods take them as a reason to try again."""
+"""How the refusal of a pod, or of its claim, begins. Kubernetes' own quota says these words; controllers of pods take them as a reason to try again."""
 
 _Holders = tuple[tuple[str, Resources], ...]
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
@@ -45,9 +55,11 @@ def refusal(request: ReservationRequest, refused: Exceeded, owners: Mapping[str,
     )
     more = " more" if request.revision else ""
     beyond = (
-        f" beyond what {_group(request.group, owners)} has reserved" if request.kind == POD and request.group else ""
+        f" beyond what {_group(request.group, owners)} has reserved"
+        if request.kind in MEMBERS and request.group
+        else ""
     )
-    begins = _EXCEEDED if request.kind == POD else ""
+    begins = _EXCEEDED if request.kind in MEMBERS else ""
     return f"{begins}{who} requests {asked}{more}{beyond}, but {reasons}; {_remedy(request, refused, holders)}"
 
 
@@ -97,7 +109,7 @@ def overcommitted(quota: str, shortage: Shortage) -> str:
 
 
 def _who(request: ReservationRequest, owners: Mapping[str, str]) -> str:
-    if request.kind == POD:
+    if request.kind in MEMBERS:
         return f"{request.kind} {_quoted(request.name)}"
     # A Job's reservation is kept under the name of the group to come, which its user has never seen.
     return owners.get(request.name) or (
@@ -117,7 +129,8 @@ def _group(name: str, owners: Mapping[str, str]) -> str:
 def _reason(shortage: Shortage, holders: _Holders, leaving: Leaving | None) -> str:
     resource = shortage.resource
     free = shortage.hard - shortage.reserved - shortage.used
-    used = f", {_plain(shortage.used, resource)} used by other pods{_until(shortage, leaving)}" if shortage.used else ""
+    others = "claims" if device_quota.of_class(resource) else "other pods"
+    used = f", {_plain(shortage.used, resource)} used by {others}{_until(shortage, leaving)}" if shortage.used else ""
     reserved = f"{_plain(shortage.reserved, resource)} reserved{_by(shortage, holders)}"
     left = f"so {_plain(free, resource)} {'is' if free == NANO else 'are'} free" if free > 0 else "so none is free"
     return f"{_amount(shortage.hard, resource)} hard, {reserved}{used}, {left}: short by {_amount(shortage.short, resource)}"
@@ -139,7 +152,9 @@ def _by(shortage: Shortage, holders: _Holders) -> str:
 
 
 def _remedy(request: ReservationRequest, refused: Exceeded, holders: _Holders) -> str:
-    field = {JOB: "what its pods request", POD: "its requests"}.get(request.kind, "spec.minResources")
+    field = {JOB: "what its pods request", POD: "its requests", CLAIM: "its requests"}.get(
+        request.kind, "spec.minResources"
+    )
     if any(each.asked > each.hard for each in refused.shortages):
         return f"lower {field} or raise the quota"
     wait = f"wait for {holders[0][0]}" if holders else "wait until some of it is free"

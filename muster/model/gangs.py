@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from muster.model import grouping, names, scopes
 from muster.model.amounts import NOTHING, Resources
+from muster.model.device_quota import NO_DEVICES, DeviceNeed
 from muster.model.grouping import OwnerRule
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Json, Meta, OwnerReference, PodTemplate
@@ -86,17 +87,21 @@ class DescribedGang(Struct, frozen=True):
         """Return minMember of its group."""
         return grouping.min_member(*self.metas, *above)[0]
 
-    def min_resources(self, *above: Meta | None) -> Resources:
+    def min_resources(self, *above: Meta | None, devices: DeviceNeed = NO_DEVICES) -> Resources:
         """Return minResources of its group: what an annotation says, else what its first pods request.
+
+        ``devices``: as in `need`.
 
         Raises:
             QuantityError: a request can't be read; an API server stores no such pod.
         """
         stated, _ = grouping.min_resources(*self.metas, *above)
-        return stated if stated is not None else self.need(self.min_member(*above))
+        return stated if stated is not None else self.need(self.min_member(*above), devices)
 
-    def need(self, pods: int) -> Resources:
+    def need(self, pods: int, devices: DeviceNeed = NO_DEVICES) -> Resources:
         """Return what the first ``pods`` of it request; those that it has no template for are like the last one's.
+
+        ``devices``: gives what a pod's claims on devices take of quotas.
 
         Raises:
             QuantityError: a request can't be read.
@@ -106,7 +111,7 @@ class DescribedGang(Struct, frozen=True):
         for number, task in enumerate(tasks, 1):
             some = pods if number == len(tasks) else min(task.count, pods)
             if some:
-                total += pod_request(task.template.spec) * some
+                total += (pod_request(task.template.spec) + devices(task.template.spec)) * some
             pods -= some
         return total
 

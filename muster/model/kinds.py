@@ -63,6 +63,9 @@ STORAGECLASSES: Final = Kind(
 CSINODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", objects.CSINode, namespaced=False)
 _DEVICES: Final = "resource.k8s.io"
 RESOURCECLAIMS: Final = Kind(_DEVICES, "v1", "resourceclaims", "ResourceClaim", objects.ResourceClaim)
+RESOURCECLAIMTEMPLATES: Final = Kind(
+    _DEVICES, "v1", "resourceclaimtemplates", "ResourceClaimTemplate", objects.ResourceClaimTemplate
+)
 DEVICECLASSES: Final = Kind(_DEVICES, "v1", "deviceclasses", "DeviceClass", objects.DeviceClass, namespaced=False)
 RESOURCESLICES: Final = Kind(_DEVICES, "v1", "resourceslices", "ResourceSlice", objects.ResourceSlice, namespaced=False)
 JOBS: Final = Kind("batch", "v1", "jobs", "Job", objects.Job)

@@ -25,6 +25,8 @@ PATHS: Final[Mapping[str, str]] = {
     "queues.validate.muster.sh": "/validate/queues",
     "pods.guaranteed.muster.sh": "/validate/pods",
     "pods.guarded.muster.sh": "/validate/pods",
+    "resourceclaims.guaranteed.muster.sh": "/validate/resourceclaims",
+    "resourceclaims.guarded.muster.sh": "/validate/resourceclaims",
     "resourcequotas.guaranteed.muster.sh": "/validate/resourcequotas",
     "resourcequotas.muster.sh": "/validate/resourcequotas",
     "hints.muster.sh": "/validate/hints",

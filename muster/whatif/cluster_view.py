@@ -42,6 +42,7 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
     kinds.CSINODES,
     kinds.HYPERNODES,
     kinds.RESOURCECLAIMS,
+    kinds.RESOURCECLAIMTEMPLATES,
     kinds.DEVICECLASSES,
     kinds.RESOURCESLICES,
     kinds.CONFIGMAPS,
@@ -146,7 +147,8 @@ def ledger_view(state: ClusterObjects, namespace: str, schedulers: Collection[st
     """
     groups = {kind.group: map(_versioned, state.of(kind, namespace)) for kind in PODGROUPS}
     quotas, pods = state.of(kinds.RESOURCEQUOTAS, namespace), state.of(kinds.PODS, namespace)
-    return view_of_lists(groups, map(_versioned, quotas), map(_versioned, pods), schedulers)
+    claims = map(_versioned, state.of(kinds.RESOURCECLAIMS, namespace))
+    return view_of_lists(groups, map(_versioned, quotas), map(_versioned, pods), schedulers, claims)
 
 
 def _versioned(item: T) -> T:

@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from muster.model import grouping, kinds, names, native_groups
+from muster.model import device_quota, grouping, kinds, names, native_groups
 from muster.model.amounts import QuantityError
 from muster.model.gangs import DescribedGang, gang_of_job, gangs_of
 from muster.model.grouping import OwnerRule
 from muster.model.kinds import Kind
 from muster.model.manifests import Manifest
-from muster.model.objects import Job, Meta, NativePodGroup, OwnerReference, Pod, PodGroup
+from muster.model.objects import Job, Meta, NativePodGroup, OwnerReference, Pod, PodGroup, ResourceClaimTemplate
 from muster.model.workloads import CRONJOB, WORKLOADS, WorkloadKind, WorkloadObject
 from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
 from muster.whatif.supposed_pods import of_template
@@ -196,7 +196,10 @@ class _Made:
         metas = [*gang.metas, *self._namespace(made_for.namespace)]
         try:
             body = podgroup(owner, metas, gang.tasks[0].template.spec)
-            body["spec"]["minResources"] = gang.min_resources(*self._namespace(made_for.namespace)).quantities()
+            body["spec"]["minResources"] = gang.min_resources(
+                *self._namespace(made_for.namespace),
+                devices=device_quota.of_templates(self._templates(made_for.namespace)),
+            ).quantities()
         except QuantityError:
             return  # refused as it is
         self._add_group(msgspec.convert(body | {"metadata": body["metadata"] | {"name": name}}, PodGroup), made_for)
@@ -215,6 +218,12 @@ class _Made:
 
     def _has_group(self, name: str, namespace: str) -> bool:
         return any(self.state.find(kind, name, namespace) is not None for kind in PODGROUPS)
+
+    def _templates(self, namespace: str) -> device_quota.TemplateReader:
+        def find(name: str) -> ResourceClaimTemplate | None:
+            return self.state.find(kinds.RESOURCECLAIMTEMPLATES, name, namespace)
+
+        return find
 
     def _namespace(self, name: str) -> list[Meta]:
         found = self.state.find(kinds.NAMESPACES, name)

@@ -13,16 +13,16 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from muster.ledger.conversion import observed_group, observed_pod, observed_quota
+from muster.ledger.conversion import observed_claim, observed_group, observed_pod, observed_quota, pod_of
 from muster.ledger.decision import decide
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import Observed, ReservationRequest, Reserved
 from muster.ledger.table import Table
-from muster.ledger.view import POD_SOURCE, QUOTA_SOURCE, source
+from muster.ledger.view import CLAIM_SOURCE, POD_SOURCE, QUOTA_SOURCE, source
 from muster.model import kinds
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.kinds import Kind
-from muster.model.objects import Meta, Namespace, Node, Object, Pod, PodGroup, Queue, ResourceQuota
+from muster.model.objects import Meta, Namespace, Node, Object, Pod, PodGroup, Queue, ResourceClaim, ResourceQuota
 from muster.sandbox.codec.patching import apply_operations
 from scheduler.simulator.admission import Admitted
 from webhooks.evaluation import HOOKS, Hook, Question, ReadObjects, Reply, Trial, evaluate, hooks_in_order
@@ -38,6 +38,7 @@ _RULES: Final[Mapping[Kind[Any], str]] = {
     **dict.fromkeys(_GROUPS, "podgroups"),
     kinds.JOBS: "jobs",
     kinds.PODS: "pods",
+    kinds.RESOURCECLAIMS: "resourceclaims",
     kinds.QUEUES: "queues",
     kinds.RESOURCEQUOTAS: "resourcequotas",
 }
@@ -113,6 +114,8 @@ class InMemoryAdmission:
             self._capacity += _allocatable(one)
         elif ledger is not None and isinstance(one, PodGroup):
             ledger.view.put(observed_group(kind.group, one, 0))
+        elif ledger is not None and isinstance(one, ResourceClaim):
+            ledger.view.put_pod(observed_claim(one, ledger.view.pod(pod_of(one))))
         elif ledger is not None and isinstance(one, ResourceQuota):
             ledger.view.put_quota(observed_quota(one))
 
@@ -152,7 +155,7 @@ class InMemoryAdmission:
                     ledger.view.put(observed_group(kind.group, group, 0))
         found = self._ledgers.get(namespace)
         if found is not None:
-            sources = (*(source(kind.group) for kind in _GROUPS), QUOTA_SOURCE, POD_SOURCE)
+            sources = (*(source(kind.group) for kind in _GROUPS), QUOTA_SOURCE, POD_SOURCE, CLAIM_SOURCE)
             self._revisions.update(dict.fromkeys(sources, self._revision))
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +14,7 @@ from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.ledger.reservations import waits_for_quota
-from muster.model import grouping, kinds, names
+from muster.model import device_quota, grouping, kinds, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, OwnerReference, Pod, PodGroup, PodSpec
@@ -101,6 +102,11 @@ class GeneratedGroups:
         above = await self._owners.above(about.metadata, about.namespace, lambda _: False)
         return [*nearest, *above.metas, *self.namespace(about.namespace)]
 
+    def devices(self, namespace: str) -> device_quota.DeviceNeed:
+        """Return what counts the claims on devices that are made for pods of a namespace."""
+        templates = self._informers.cache(kinds.RESOURCECLAIMTEMPLATES)
+        return device_quota.of_templates(partial(templates.get, namespace=namespace))
+
     def rules(self) -> Sequence[grouping.OwnerRule]:
         """Return the owner rules that are in force."""
         return self._rules()
@@ -177,7 +183,8 @@ class GeneratedGroups:
                 source.owner,
                 metas,
                 source.template,
-                source.need,
+                source.need
+                or partial(manifests.estimate, [source.template], devices=self.devices(source.about.namespace)),
                 followed=source.followed,
                 annotations=source.annotations,
             )

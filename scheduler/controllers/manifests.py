@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from muster.model import grouping, kinds, names, native_groups, scopes
 from muster.model.amounts import Resources
+from muster.model.device_quota import NO_DEVICES, DeviceNeed
 from muster.model.objects import Meta, NativePodGroup, OwnerReference, PodSpec
 from muster.model.requests import pod_request
 
@@ -134,13 +135,15 @@ def description(group: Meta) -> Description | None:
         return None
 
 
-def estimate(known: Sequence[PodSpec], member: int) -> Resources:
+def estimate(known: Sequence[PodSpec], member: int, devices: DeviceNeed = NO_DEVICES) -> Resources:
     """Return what the first of the ``known`` pods request; those that nobody has seen yet are taken to be like the last one.
+
+    ``devices``: gives what a pod's claims on devices take of quotas.
 
     Raises:
         QuantityError: a request can't be read.
     """
-    requests = [pod_request(each) for each in known[: max(member, 1)]]
+    requests = [pod_request(each) + devices(each) for each in known[: max(member, 1)]]
     return sum(requests[:member], requests[-1] * max(member - len(requests), 0))
 
 

@@ -164,7 +164,7 @@ class NativeGroups:
             manifests.native_owner(native),
             [native_groups.described(native)],
             manifests.native_template(native, specs),
-            partial(manifests.estimate, specs),
+            partial(manifests.estimate, specs, devices=self._generated.devices(native.namespace)),
             followed=True,
             annotations=native_groups.disruption(native),
         )

@@ -269,7 +269,11 @@ class PodGroupController:
             if wait := self._controller_pods.missing(pod, grouping.min_member(*metas)[0]):
                 asyncio.get_running_loop().call_later(wait, again)
                 return
-            need = partial(manifests.estimate, self._controller_pods.known(pod))
+            need = partial(
+                manifests.estimate,
+                self._controller_pods.known(pod),
+                devices=self._generated.devices(pod.namespace),
+            )
             await self._generated.make(GroupSource(kinds.PODS, pod, chosen, [pod.metadata], pod.spec, need), again)
             self._controller_pods.made(pod)
         if not named:

@@ -139,7 +139,7 @@ class WorkloadController:
             _reference(ref.kind, item),
             gang.metas,
             gang.tasks[0].template.spec,
-            gang.need,
+            partial(gang.need, devices=self._generated.devices(ref.namespace)),
             followed=True,
         )
         found = self._informers.find_group(ref.namespace, grouping.generated_name(item.metadata.uid))

@@ -150,7 +150,14 @@ class Leadership:
         self._minimums = RefusedMinimums(client, informers)
         quotas, namespaces = informers.cache(kinds.RESOURCEQUOTAS), informers.cache(kinds.NAMESPACES)
         served = tuple(scheduler_names)
-        observer = Observer(informers.groups, quotas, informers.pods, informers.watching.timeline, served)
+        observer = Observer(
+            informers.groups,
+            quotas,
+            informers.pods,
+            informers.cache(kinds.RESOURCECLAIMS),
+            informers.watching.timeline,
+            served,
+        )
         waits = guaranteed_in(namespaces)
         windows = QuotaWindows(client, namespaces, informers.pods, informers.groups, quota_mode, served)
         self._ledgers = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits, windows)

@@ -13,7 +13,9 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct, field
 
-from muster.model.objects import DeviceClass, NodeSelector, ResourceClaim, ResourceSlice
+from muster.model import device_quota
+from muster.model.device_quota import DeviceNeed
+from muster.model.objects import DeviceClass, NodeSelector, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from scheduler.model import devices
 from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, Slice, UnsupportedDevicesError
 from scheduler.model.pod_claims import ResourceClaimKey
@@ -126,6 +128,7 @@ class DeviceCache:
         self._slices: dict[str, Slice] = {}
         self._classes: dict[str, tuple[str, ...]] = {}
         self._claims: dict[ResourceClaimKey, ClaimState] = {}
+        self._templates: dict[ResourceClaimKey, ResourceClaimTemplate] = {}
         self._made: dict[tuple[str, str], ResourceClaimKey] = {}
         self._taken: Counter[DeviceId] = Counter()
         self._chosen: dict[str, tuple[ChosenDevices, ...]] = {}
@@ -171,6 +174,18 @@ class DeviceCache:
             self._slices.pop(part.name, None)
         else:
             self._slices[part.name] = read
+
+    def claim_template(self, template: ResourceClaimTemplate, *, gone: bool = False) -> None:
+        """Learn of what claims of pods are made from; it is about quotas alone."""
+        key = ResourceClaimKey(template.namespace, template.name)
+        if gone:
+            self._templates.pop(key, None)
+        else:
+            self._templates[key] = template
+
+    def need(self, namespace: str) -> DeviceNeed:
+        """Return what counts the claims that are made for pods of a namespace, as quotas do."""
+        return device_quota.of_templates(lambda name: self._templates.get(ResourceClaimKey(namespace, name)))
 
     def choose(self, pod: str, choices: tuple[ChosenDevices, ...]) -> None:
         """Remember what is being done for a pod, by its uid; nothing to forget it."""

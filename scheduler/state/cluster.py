@@ -380,7 +380,9 @@ class Cluster:
             reserves_late=reserves_late(group.metadata),
             scope_facts=conversion.scope_facts(group),
             holding=conversion.holding(status),
-            next_holding=group_facts.next_holding(group, batch, members, limited) if counts is None else None,
+            next_holding=group_facts.next_holding(group, batch, members, limited, self.devices)
+            if counts is None
+            else None,
             sla=conversion.sla_of(group),
             finished=over,
             failing=failing.failing(members, batch, over=over),

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from muster.ledger.conversion import readable
 from muster.ledger.reservations import waits_for_quota
-from muster.model import grouping, names, tenant_texts, versions
+from muster.model import device_quota, grouping, names, tenant_texts, versions
 from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
 from muster.model.objects import (
@@ -227,7 +227,7 @@ def _known_on_nodes(written: bytes) -> Resources:
 def _on_nodes(stated: Mapping[str, Any]) -> Resources:
     on_nodes: dict[str, int] = {}
     for name, amount in Resources.parse(stated).nano.items():
-        if not name.startswith(("limits.", "count/")):
+        if not name.startswith(("limits.", "count/")) and not device_quota.of_class(name):
             plain = name.removeprefix("requests.")
             on_nodes[plain] = max(amount, on_nodes.get(plain, 0))
     return Resources(on_nodes)

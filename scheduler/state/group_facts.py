@@ -11,7 +11,9 @@ from muster.ledger.conversion import limits_of, readable
 from muster.ledger.reservations import limited, taken_by_spec, waits_for_quota
 from muster.model import scopes
 from muster.model.amounts import QuantityError, Resources
+from muster.model.device_quota import DeviceNeed
 from muster.model.objects import Job, PodGroup, PodSpec, PriorityClass, ResourceQuota
+from scheduler.model.claims import DeviceCache
 from scheduler.model.holding import Holding
 from scheduler.model.snapshot import OCCUPYING, ExpectedPods, JobInfo, Phase, TaskStatus
 from scheduler.state import conversion
@@ -84,23 +86,27 @@ def over(batch: Collection[Job], members: Iterable[IndexedPod]) -> bool:
 
 
 def next_holding(
-    group: PodGroup, batch: Collection[Job], members: Collection[IndexedPod], names: Collection[str]
+    group: PodGroup,
+    batch: Collection[Job],
+    members: Collection[IndexedPod],
+    names: Collection[str],
+    devices: DeviceCache,
 ) -> Holding | None:
     """Return what a group's status has to say before it may go on; None where it says so.
 
     A Completed group is started again by a live pod or an unfinished Job: of its minimum those that succeeded are there.
     Another one whose minimum nobody stated holds what its pods take, as soon as these are known. ``names``: what quotas
-    limit in its namespace.
+    limit in its namespace; ``devices``: knows the templates of claims.
     """
     phase, status = conversion.phase_of(group), group.status
     statuses = {member.task.status for member in members}
     if phase is Phase.COMPLETED:
         if _ALIVE.isdisjoint(statuses) and not any(map(conversion.will_run, batch)):
             return None
-        return Holding(_succeeded(batch, members), _minimum(group, batch, members, names))
+        return Holding(_succeeded(batch, members), _minimum(group, batch, members, names, devices))
     if phase not in {Phase.PENDING, Phase.INQUEUE} or not OCCUPYING.isdisjoint(statuses):
         return None
-    minimum, noted = _minimum(group, batch, members, names), readable(status.min_resources)
+    minimum, noted = _minimum(group, batch, members, names, devices), readable(status.min_resources)
     # With pods there, those that come and go would make it change all the time: then it only grows.
     if minimum is None or (minimum == noted if not members else not (minimum - noted).positive()):
         return None
@@ -127,13 +133,21 @@ def _succeeded(batch: Collection[Job], members: Iterable[IndexedPod]) -> int:
 
 
 def _minimum(
-    group: PodGroup, batch: Collection[Job], members: Iterable[IndexedPod], names: Collection[str]
+    group: PodGroup,
+    batch: Collection[Job],
+    members: Iterable[IndexedPod],
+    names: Collection[str],
+    devices: DeviceCache,
 ) -> Resources | None:
     """Return what minMember of a group's pods take of quotas; None where its spec says it, or no quota would limit it."""
     member = group.spec.min_member
     if group.spec.min_resources is not None or waits_for_quota(group) is not None or member <= 0 or not names:
         return None
-    taken = [amounts for amounts in islice(_taken(batch, members), member) if amounts is not None]
+    taken = [
+        amounts
+        for amounts in islice(_taken(batch, members, devices.need(group.namespace)), member)
+        if amounts is not None
+    ]
     if not taken:
         return None
     # Pods that nobody has seen yet are taken to be like the last one.
@@ -141,18 +155,18 @@ def _minimum(
     return whole if any(name in whole for name in names) else None
 
 
-def _taken(batch: Iterable[Job], members: Iterable[IndexedPod]) -> Iterator[Resources | None]:
+def _taken(batch: Iterable[Job], members: Iterable[IndexedPod], devices: DeviceNeed) -> Iterator[Resources | None]:
     """Return what each pod of a group takes: those that are there by age, then those that Jobs have yet to make."""
     alive = [member for member in members if member.task.status in _ALIVE]
     specs = [pod.spec for pod, _, _ in sorted(alive, key=lambda member: (member.task.created, member.task.name))]
-    yield from map(_amounts, specs)
+    yield from (_amounts(spec, devices) for spec in specs)
     there = Counter(member.task.controller for member in alive)
     for job in batch:
         missing = conversion.pods_wanted(job) - there[job.metadata.uid]
-        yield from repeat(_amounts(job.spec.template.spec), max(missing, 0))
+        yield from repeat(_amounts(job.spec.template.spec, devices), max(missing, 0))
 
 
-def _amounts(spec: PodSpec) -> Resources | None:
+def _amounts(spec: PodSpec, devices: DeviceNeed) -> Resources | None:
     with suppress(QuantityError):
-        return taken_by_spec(spec)
+        return taken_by_spec(spec) + devices(spec)
     return None  # an API server stores no such pod

@@ -26,9 +26,12 @@ _METHODS: Final[Mapping[Kind[Any], str]] = {
     kinds.RESOURCECLAIMS: "devices.claim",
     kinds.DEVICECLASSES: "devices.device_class",
     kinds.RESOURCESLICES: "devices.slice",
+    kinds.RESOURCECLAIMTEMPLATES: "devices.claim_template",
 }
 WATCHED: Final = tuple(_METHODS)
-DEVICES: Final[frozenset[Kind[Any]]] = frozenset({kinds.RESOURCECLAIMS, kinds.DEVICECLASSES, kinds.RESOURCESLICES})
+DEVICES: Final[frozenset[Kind[Any]]] = frozenset(
+    {kinds.RESOURCECLAIMS, kinds.RESOURCECLAIMTEMPLATES, kinds.DEVICECLASSES, kinds.RESOURCESLICES}
+)
 """What a cluster may not serve."""
 
 

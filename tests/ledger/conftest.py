@@ -239,6 +239,7 @@ class Lab:
             {kinds.PODGROUPS: view.cache(kinds.PODGROUPS)},
             view.cache(kinds.RESOURCEQUOTAS),
             view.cache(kinds.PODS),
+            view.cache(kinds.RESOURCECLAIMS),
             view.watching.timeline,
             (SCHEDULER,),
         )

@@ -26,7 +26,9 @@ class Audited:
         self.registry = CollectorRegistry()
         steps = itertools.count()
         view = process.view
-        caches = [view.cache(kind) for kind in (kinds.PODGROUPS, kinds.RESOURCEQUOTAS, kinds.PODS)]
+        caches = [
+            view.cache(kind) for kind in (kinds.PODGROUPS, kinds.RESOURCEQUOTAS, kinds.PODS, kinds.RESOURCECLAIMS)
+        ]
         observer = Observer({kinds.PODGROUPS: caches[0]}, *caches[1:], view.watching.timeline)
         self.auditor = Auditor(
             process.client,

@@ -56,12 +56,15 @@ class Followed(RuleBasedStateMachine):
         self.patches = contextlib.ExitStack()
         for owner, name in STEPS:
             self._poison(owner, name)
-        self.caches = {kind: ObjectCache[Any]() for kind in (PODGROUPS, kinds.RESOURCEQUOTAS, kinds.PODS)}
+        self.caches = {
+            kind: ObjectCache[Any]() for kind in (PODGROUPS, kinds.RESOURCEQUOTAS, kinds.PODS, kinds.RESOURCECLAIMS)
+        }
         self.observer = self._observer()
         self.version = 0
 
     def _observer(self) -> Observer:
-        return Observer({PODGROUPS: self.caches[PODGROUPS]}, self.caches[kinds.RESOURCEQUOTAS], self.caches[kinds.PODS])
+        others = (self.caches[kind] for kind in (kinds.RESOURCEQUOTAS, kinds.PODS, kinds.RESOURCECLAIMS))
+        return Observer({PODGROUPS: self.caches[PODGROUPS]}, *others)
 
     def _poison(self, owner: Any, name: str) -> None:
         step: Callable[..., Any] = getattr(owner, name)

@@ -96,7 +96,9 @@ async def test_answers_are_counted_under_labels_that_no_renaming_of_classes_chan
     metrics: LedgerMetrics, registry: CollectorRegistry, answer: Any, label: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nobody: Any = None  # no request leaves the committer
-    committer = Committer(nobody, ObjectCache(), Observer({}, ObjectCache(), ObjectCache()), SystemClock(), metrics)
+    committer = Committer(
+        nobody, ObjectCache(), Observer({}, *(ObjectCache() for _ in range(3))), SystemClock(), metrics
+    )
 
     async def answered(*_: Any, **__: Any) -> Any:
         return answer
@@ -109,7 +111,7 @@ async def test_answers_are_counted_under_labels_that_no_renaming_of_classes_chan
 
 def test_a_restore_is_counted_by_who_writes_ledgers(metrics: LedgerMetrics, registry: CollectorRegistry) -> None:
     nobody: Any = None  # no request leaves the committer
-    observer = Observer({}, ObjectCache(), ObjectCache())
+    observer = Observer({}, *(ObjectCache() for _ in range(3)))
     Committer(nobody, ObjectCache(), observer, SystemClock(), metrics)
     assert registry.get_sample_value("muster_cluster_restores_total") == 0
     observer.timeline.went_back("podgroups", "a list is at 5, and 9 was seen")

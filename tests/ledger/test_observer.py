@@ -16,7 +16,16 @@ from muster.ledger.view import LedgerView, source
 from muster.model.amounts import Resources
 from muster.model.kinds import PODGROUPS
 from muster.model.names import VOLCANO_GROUP
-from muster.model.objects import Meta, Pod, PodGroup, PodGroupSpec, PodGroupStatus, ResourceQuota, ResourceQuotaSpec
+from muster.model.objects import (
+    Meta,
+    Pod,
+    PodGroup,
+    PodGroupSpec,
+    PodGroupStatus,
+    ResourceClaim,
+    ResourceQuota,
+    ResourceQuotaSpec,
+)
 
 GROUPS = source(VOLCANO_GROUP)
 
@@ -28,7 +37,7 @@ def group(name: str, revision: int, cpu: str = "1", phase: str = "") -> PodGroup
 
 def observed() -> tuple[Observer, ObjectCache[PodGroup], ObjectCache[ResourceQuota]]:
     groups, quotas = ObjectCache[PodGroup](), ObjectCache[ResourceQuota]()
-    return Observer({PODGROUPS: groups}, quotas, ObjectCache[Pod]()), groups, quotas
+    return Observer({PODGROUPS: groups}, quotas, ObjectCache[Pod](), ObjectCache[ResourceClaim]()), groups, quotas
 
 
 def born_after(view: LedgerView, revision: int) -> set[str]:

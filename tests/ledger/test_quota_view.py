@@ -137,7 +137,7 @@ async def test_a_pod_of_another_scheduler_that_names_a_group_counts_outside_it(
         ("services", False),
         ("requests.storage", False),
         ("gold.storageclass.storage.k8s.io/requests.storage", False),
-        ("gpu.deviceclass.resource.k8s.io/devices", False),
+        ("gpu.deviceclass.resource.k8s.io/devices", True),
     ],
 )
 def test_what_pods_take_is_known_by_its_name(resource: str, *, taken: bool) -> None:

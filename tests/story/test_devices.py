@@ -105,6 +105,15 @@ def apply(up: Up, namespace: str) -> Iterator[Callable[..., None]]:
     kubectl(up.kubeconfig, "delete", "deviceclass", namespace)
 
 
+def own(namespace: str, name: str, count: int) -> str:
+    """A claim that is made for no pod."""
+    exactly = {"deviceClassName": namespace, "count": count}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    return json.dumps(
+        {"apiVersion": API, "kind": "ResourceClaim", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    )
+
+
 def given(up: Up, namespace: str, name: str, pods: int) -> tuple[list[str], list[str]]:
     """Wait until so many pods have a node; return their nodes, and the devices of the claims that are reserved for them."""
     end, nodes = time.monotonic() + PATIENCE, list[str]()
@@ -145,3 +154,35 @@ def test_a_gang_gets_all_its_devices_and_the_next_waits_for_them(
 
     kubectl(up.kubeconfig, "delete", "job", "train", "-n", namespace)
     assert given(up, namespace, "late", 2) == (both, devices)
+
+
+def test_a_quota_of_devices_holds_for_claims_that_are_to_be_made(
+    up: Up, namespace: str, apply: Callable[..., None]
+) -> None:
+    def claim(name: str, count: int) -> tuple[int, str]:
+        done = kubectl(up.kubeconfig, "create", "-f", "-", stdin=own(namespace, name, count))
+        return done.returncode, " ".join(done.stdout.split())
+
+    resource = f"{namespace}.deviceclass.resource.k8s.io/devices"
+    assert not kubectl(up.kubeconfig, "label", "namespace", namespace, "muster.sh/quota=guarded").returncode
+    hard = {"spec": {"hard": {resource: "3"}}}
+    apply(
+        {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "devices", "namespace": namespace}, **hard}
+    )
+    apply(job(namespace, "train", 2))
+    status, said = claim("two", 2)
+    words = (
+        f'exceeded quota: ResourceClaim "two" requests 2 {resource}, but quota "devices" has 3 {resource} hard, '
+        f"2 reserved (Job train 2), so 1 is free: short by 1 {resource}; lower its requests, wait for Job train, or raise the quota"
+    )
+    assert status, said
+    assert words in said
+    # Its own claims take of what it reserved.
+    assert len(given(up, namespace, "train", 2)[0]) == 2
+    late = {"apiVersion": "v1", "kind": "List", "items": [job(namespace, "late", 2)]}
+    refused = kubectl(up.kubeconfig, "create", "-f", "-", stdin=json.dumps(late))
+    assert f"Job late requests 2 {resource}" in refused.stdout
+    assert claim("one", 1)[0] == 0
+    status, said = claim("another", 1)
+    assert status, said
+    assert f"2 reserved (Job train 2), 1 used by claims, so none is free: short by 1 {resource}" in said

@@ -152,7 +152,9 @@ async def _serve(client: Client, clock: LoopClock, hooks: _Hooks, stack: context
     stack.push_async_callback(_end, watching)
     await view.synced()
     groups = {kinds.PODGROUPS: view.cache(kinds.PODGROUPS)}
-    observer = Observer(groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS))
+    observer = Observer(
+        groups, view.cache(kinds.RESOURCEQUOTAS), view.cache(kinds.PODS), view.cache(kinds.RESOURCECLAIMS)
+    )
     committer = Committer(
         client,
         view.cache(kinds.QUOTALEDGERS),

@@ -42,6 +42,8 @@ def test_there_is_one_configuration_of_each_kind() -> None:
         ("queues.validate.muster.sh", "/validate/queues", ["queues"], ["CREATE", "UPDATE", "DELETE"], "Fail"),
         ("pods.guaranteed.muster.sh", "/validate/pods", ["pods", "pods/resize"], ["CREATE", "UPDATE"], "Fail"),
         ("pods.guarded.muster.sh", "/validate/pods", ["pods", "pods/resize"], ["CREATE", "UPDATE"], "Ignore"),
+        ("resourceclaims.guarded.muster.sh", "/validate/resourceclaims", ["resourceclaims"], ["CREATE"], "Ignore"),
+        ("resourceclaims.guaranteed.muster.sh", "/validate/resourceclaims", ["resourceclaims"], ["CREATE"], "Fail"),
         (
             "resourcequotas.muster.sh",
             "/validate/resourcequotas",

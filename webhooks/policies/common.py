@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from muster.ledger import wording
 from muster.ledger.reservations import Shortage, held, limited
-from muster.model import keys, kinds, labels, names, scopes, tenant_texts
+from muster.model import device_quota, keys, kinds, labels, names, scopes, tenant_texts
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Json, Meta, Queue
 from muster.model.text import counted, few, shown
@@ -258,7 +258,7 @@ def size_warnings(view: AdmissionView, member: int, minimum: Resources) -> list[
         f"all nodes together have {capacity.only([name]) if capacity[name] else f'no {name}'},"
         f" the gang needs {asked.only([name])} to start"
         for name, amount in asked.nano.items()
-        if amount > capacity[name] and not name.startswith("limits.")
+        if amount > capacity[name] and not name.startswith("limits.") and not device_quota.of_class(name)
     ]
 
 

@@ -19,10 +19,10 @@ from muster.ledger.reservations import (
     holding,
     taken_by_spec,
 )
-from muster.model import grouping, keys, kinds, names, tenant_texts
+from muster.model import device_quota, grouping, keys, kinds, names, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
-from muster.model.objects import Meta
+from muster.model.objects import Meta, ResourceClaimTemplate
 from webhooks.policies import common, network
 from webhooks.policies.common import QueueRequest
 from webhooks.settings import WebhookSettings
@@ -154,7 +154,7 @@ def minimum(subject: GangSubject, view: AdmissionView) -> Minimum:
     above = _namespace(subject, view)
     member = subject.gang.min_member(above)
     try:
-        return Minimum(member, subject.gang.min_resources(above))
+        return Minimum(member, subject.gang.min_resources(above, devices=_devices(subject, view)))
     except QuantityError as error:
         path = f"{subject.gang.tasks[0].path}.spec" if subject.gang.tasks else "spec"
         return Minimum(member, Resources({}), (Problem(str(error), path),))
@@ -185,7 +185,8 @@ def unstated_minimum(
     if group.status.phase not in phases or reservations.reserves_late(group.metadata):
         return None
     try:
-        minimum = taken_by_spec(gang.tasks[0].template.spec) * group.spec.min_member
+        spec = gang.tasks[0].template.spec
+        minimum = (taken_by_spec(spec) + _devices(subject, view)(spec)) * group.spec.min_member
     except QuantityError:
         return None  # an API server stores no pod of it
     facts = tenant_texts.traits(group.metadata.annotation(names.POD_TRAITS))
@@ -264,6 +265,13 @@ def network_problems(
 def quota_problems(subject: GangSubject, resources: Resources, view: AdmissionView) -> list[Problem]:
     """Say which quota is too small for a minimum even while nothing else takes any of it."""
     return common.never_fits(view, subject.namespace, subject.title, resources, subject.gang.scope_facts)
+
+
+def _devices(subject: GangSubject, view: AdmissionView) -> device_quota.DeviceNeed:
+    def template(name: str) -> ResourceClaimTemplate | None:
+        return view.get(kinds.RESOURCECLAIMTEMPLATES, name, subject.namespace)
+
+    return device_quota.of_templates(template)
 
 
 def _namespace(subject: GangSubject, view: AdmissionView) -> Meta | None:

@@ -13,6 +13,7 @@ from muster.cli.connect import connected, namespace_of, runs, served
 from muster.cli.flags import ClusterGroup
 from muster.cli.options import SCHEDULERS, cluster_options, examples, namespace_option, schedulers_option
 from muster.cli.output import WIDTH, age, document, hanging, table
+from muster.kube import errors
 from muster.kube.clock import SystemClock
 from muster.ledger.report import LedgerReport, QuotaUsage, UnconfirmedReservation, report
 from muster.model import grouping, kinds, names
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from muster.kube.client import Client
     from muster.ledger.table import Table
     from muster.ledger.view import LedgerView
-    from muster.model.objects import PodGroup, ResourceQuota
+    from muster.model.objects import PodGroup, ResourceClaim, ResourceQuota
 
 _FORMATS: Final = ("table", "json", "yaml")
 _MODES: Final = {
@@ -105,8 +106,17 @@ async def _ledger(
 
     ledger = await client.find(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
     pods = (await client.list(kinds.PODS, namespace)).items
+    claims = await _claims(client, namespace)
     stored = Table.parse(ledger.data) if ledger is not None else Table()
-    return stored, view_of_lists(groups, quotas, pods, schedulers)
+    return stored, view_of_lists(groups, quotas, pods, schedulers, claims)
+
+
+async def _claims(client: Client, namespace: str) -> Iterable[ResourceClaim]:
+    """Read the claims of a namespace; before Kubernetes 1.34 there are none."""
+    try:
+        return (await client.list(kinds.RESOURCECLAIMS, namespace)).items
+    except errors.NotFoundError:
+        return ()
 
 
 async def podgroups(client: Client, namespace: str) -> Mapping[str, Iterable[PodGroup]]:

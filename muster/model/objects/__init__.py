@@ -28,7 +28,13 @@ from muster.model.objects.cluster import (
     Secret,
     WebhookConfiguration,
 )
-from muster.model.objects.devices import DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice
+from muster.model.objects.devices import (
+    DeviceClass,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
 from muster.model.objects.metadata import (
     ApiStruct,
     Condition,
@@ -189,6 +195,7 @@ __all__ = [
     "RegexMatch",
     "ResourceClaim",
     "ResourceClaimStatus",
+    "ResourceClaimTemplate",
     "ResourceQuota",
     "ResourceQuotaSpec",
     "ResourceQuotaStatus",

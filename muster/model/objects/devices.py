@@ -21,6 +21,12 @@ class ResourceClaim(Object, frozen=True, kw_only=True):
     status: ResourceClaimStatus = field(default_factory=ResourceClaimStatus)
 
 
+class ResourceClaimTemplate(Object, frozen=True, kw_only=True):
+    """resource.k8s.io/v1 ResourceClaimTemplate: what the claims say that are made for pods; it never changes."""
+
+    spec: dict[str, Json] | None = None
+
+
 class DeviceClass(Object, frozen=True, kw_only=True):
     """resource.k8s.io/v1 DeviceClass."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from muster.model import scopes
+from muster.model import device_quota, scopes
 from muster.model.amounts import NANO, Quantity, QuantityFormat, Resources
 from muster.model.objects import PodSpec, ResourceQuotaSpec
 from muster.model.requests import pod_limits, pod_request
@@ -24,6 +24,7 @@ Amounts = dict[str, Quantity]
 PODS: Final[Key] = ("", "pods")
 SERVICES: Final[Key] = ("", "services")
 CLAIMS: Final[Key] = ("", "persistentvolumeclaims")
+DEVICE_CLAIMS: Final[Key] = ("resource.k8s.io", "resourceclaims")
 _ONE: Final = Quantity(NANO)
 _ZERO: Final = Quantity(0)
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -55,6 +56,8 @@ def _tracks(key: Key, name: str) -> bool:
         return name in _SERVICE_NAMES
     if key == CLAIMS:
         return name in _CLAIM_NAMES or _STORAGE_CLASS in name
+    if key == DEVICE_CLAIMS and device_quota.of_class(name):
+        return True
     return name in _counts(key)
 
 
@@ -101,7 +104,10 @@ def charge(key: Key, obj: Object) -> Amounts:
         return _service_charge(obj.get("spec") or {})
     if key == CLAIMS:
         return _claim_charge(obj.get("spec") or {})
-    return dict.fromkeys(_counts(key), _ONE)
+    amounts = dict.fromkeys(_counts(key), _ONE)
+    if key == DEVICE_CLAIMS:
+        amounts |= _written(device_quota.of_claim(obj.get("spec")), {})
+    return amounts
 
 
 def _pod_charge(pod: Object) -> Amounts:

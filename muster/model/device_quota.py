@@ -1,0 +1,84 @@
+"""Devices as ResourceQuotas count them: the most that a claim may get, by class.
+
+Source: ``pkg/quota/v1/evaluator/core/resource_claims.go`` of Kubernetes. What a pod's claims from templates come to is known
+before they exist: templates don't change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from muster.model.amounts import NANO, NOTHING, Resources
+from muster.model.objects import PodSpec, ResourceClaimTemplate
+
+PER_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
+"""How a quota's name for the devices of a class ends; it begins with the name of the class."""
+MOST_DEVICES: Final = 32
+"""Devices that a claim may have, by the API."""
+_COUNTED, _ALL = "ExactCount", "All"
+
+TemplateReader = Callable[[str], ResourceClaimTemplate | None]
+"""Gives the ResourceClaimTemplate of a name, in one namespace."""
+
+
+DeviceNeed = Callable[[PodSpec], Resources]
+"""Gives what the claims take that are made for a pod."""
+
+
+def NO_DEVICES(_: PodSpec) -> Resources:  # noqa: N802 - it stands for a value
+    """Count no claims."""
+    return NOTHING
+
+
+def of_class(resource: str) -> bool:
+    """Whether a resource is the devices of a class: no node has it."""
+    return resource.endswith(PER_CLASS)
+
+
+def of_claim(spec: Mapping[str, Any] | None) -> Resources:
+    """Return what a ResourceClaim of this spec takes: of alternatives the most, of all devices as many as may be."""
+    counts: dict[str, int] = {}
+    for request in _listed((_mapping(spec).get("devices")), "requests"):
+        most: dict[str, int] = {}
+        for each in _listed(request, "firstAvailable") or [_mapping(request.get("exactly"))]:
+            name = each.get("deviceClassName")
+            if isinstance(name, str) and name:
+                most[name] = max(most.get(name, 0), _count(each))
+        for name, count in most.items():
+            counts[name] = counts.get(name, 0) + count
+    return Resources({f"{name}{PER_CLASS}": count * NANO for name, count in counts.items() if count})
+
+
+def of_pod(spec: PodSpec, template: TemplateReader) -> Resources:
+    """Return what the claims take that are made for a pod of this spec; a template that isn't there counts for nothing."""
+    total = NOTHING
+    for each in spec.resource_claims or ():
+        name = each.get("resourceClaimTemplateName")
+        found = template(name) if isinstance(name, str) and name else None
+        if found is not None:
+            total += of_claim(_mapping(_mapping(found.spec).get("spec")))
+    return total
+
+
+def of_templates(template: TemplateReader) -> DeviceNeed:
+    """Return what counts the claims of pods by these templates."""
+    return partial(of_pod, template=template)
+
+
+def _count(request: Mapping[str, Any]) -> int:
+    mode = request.get("allocationMode") or _COUNTED
+    if mode == _ALL:
+        return MOST_DEVICES
+    count = request.get("count")
+    return (count if isinstance(count, int) and count > 0 else 1) if mode == _COUNTED else 0
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(value: Any, field: str) -> list[Mapping[str, Any]]:
+    items = _mapping(value).get(field)
+    return [each for each in items if isinstance(each, dict)] if isinstance(items, list | tuple) else []

@@ -1,0 +1,29 @@
+"""ResourceClaims on devices: a quota of them holds for those that are made for pods and for those that people make."""
+
+from __future__ import annotations
+
+from muster.ledger.reservations import CLAIM, ReservationRequest
+from muster.model import device_quota, grouping, kinds
+from muster.model.objects import ResourceClaim
+from webhooks.review import AdmissionRequest
+from webhooks.settings import WebhookSettings
+from webhooks.verdict import ALLOWED, Allowed, Verdict
+from webhooks.view import AdmissionView
+
+
+def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
+    """Ask the ledger for what a new claim takes; what it requests never changes.
+
+    One that was made for a pod may have of what the pod's group reserved. Where the pod isn't seen yet, it counts outside.
+    """
+    claim = request.new(ResourceClaim)
+    meta, group = claim.metadata, ""
+    owner = meta.controller()
+    if owner is not None and (owner.api_version, owner.kind) == (kinds.PODS.api_version, kinds.PODS.name):
+        pod = view.get(kinds.PODS, owner.name, request.namespace)
+        if pod is not None and pod.metadata.uid == owner.uid:
+            group = grouping.counted_with(pod.metadata, pod.spec.scheduler_name, settings.scheduler_names)
+    amounts = device_quota.of_claim(claim.spec)
+    place = (request.namespace, CLAIM, group, meta.name or request.name, meta.uid)
+    reservation = ReservationRequest(*place, amounts)
+    return Allowed(reservation=reservation) if reservation.asks else ALLOWED
