@@ -20,11 +20,11 @@ MOST_DEVICES: Final = 32
 _COUNTED, _ALL = "ExactCount", "All"
 
 TemplateReader = Callable[[str], ResourceClaimTemplate | None]
-"""Gives the ResourceClaimTemplate of a name, in one namespace."""
+"""The ResourceClaimTemplates of one namespace, by name."""
 
 
 DeviceNeed = Callable[[PodSpec], Resources]
-"""Gives what the claims take that are made for a pod."""
+"""What the claims take that are made for a pod."""
 
 
 def NO_DEVICES(_: PodSpec) -> Resources:  # noqa: N802 - it stands for a value
