@@ -112,7 +112,7 @@ def test_a_gang_runs_with_all_its_devices_and_the_next_once_they_are_free(nodes,
     # One more than is free: nobody starts, and it is said what is short.
     nodes.kubectl("apply", "-f", "-", stdin=job("second", 2, "true"))
     short = "2 of 2 pods lack devices: each claims 1 device of class nothing, of which there are 4, 0 of them free"
-    awaited(lambda: short in json.dumps([each["status"] for each in items(nodes, "podgroups.scheduling.volcano.sh")]))
+    awaited(lambda: short in json.dumps(items(nodes, "podgroups.scheduling.volcano.sh")))
     nodes.kubectl("delete", "job/first", "--wait")
     nodes.kubectl("wait", "job/second", "--for=condition=Complete", "--timeout=300s")
     # The claims of pods that are gone, or over, go with what they had.
