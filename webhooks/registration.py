@@ -154,11 +154,10 @@ def _validating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
     ours.append(_changed("spec.template", annotations=judged_of_jobs))
     pods = _rule(_WRITE, kinds.PODS, "pods/resize")
     spec_changed = [_changed("spec")]
-    pod_changed = [_changed("spec", annotations=(*names.GROUP_NAME_KEYS, names.MEMBER_OF))]
+    pod_changed = _changed("spec", annotations=(*names.GROUP_NAME_KEYS, names.MEMBER_OF))
     group_changed = [
         _changed("spec", annotations=(names.POD_TRAITS, names.QUOTA_POLICY), more=_differs(_phase)),
     ]
-    claims = _rule(_CREATE, kinds.RESOURCECLAIMS)
     quotas = _rule(_ANY, kinds.RESOURCEQUOTAS)
     policy = f"object.metadata.annotations[{_cel(names.QUOTA_POLICY)[1:-1]}]"
     marked = f"{_annotated('object', [names.QUOTA_POLICY])} && {policy} in {_cel(names.POLICY_QUEUE)}"
@@ -181,30 +180,8 @@ def _validating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
         _webhook(scope, "phases.muster.sh", _statuses(_podgroups(scope, _WRITE)), "Fail", holding),
         _webhook(scope, "jobs.validate.muster.sh", _rule(_WRITE, kinds.JOBS), "Fail", ours),
         queues,
-        _where(
-            _webhook(scope, "pods.guaranteed.muster.sh", pods, "Fail", pod_changed),
-            names.QUOTA_MODE,
-            "In",
-            names.GUARANTEED,
-        ),
-        _where(
-            _webhook(scope, "pods.guarded.muster.sh", pods, "Ignore", pod_changed),
-            names.QUOTA_MODE,
-            "In",
-            names.GUARDED,
-        ),
-        _where(
-            _webhook(scope, "resourceclaims.guaranteed.muster.sh", claims, "Fail"),
-            names.QUOTA_MODE,
-            "In",
-            names.GUARANTEED,
-        ),
-        _where(
-            _webhook(scope, "resourceclaims.guarded.muster.sh", claims, "Ignore"),
-            names.QUOTA_MODE,
-            "In",
-            names.GUARDED,
-        ),
+        *_counted(scope, pods, [pod_changed]),
+        *_counted(scope, _rule(_CREATE, kinds.RESOURCECLAIMS)),
         _where(
             _webhook(scope, "resourcequotas.guaranteed.muster.sh", quotas, "Fail", spec_changed),
             names.QUOTA_MODE,
@@ -220,6 +197,16 @@ def _validating(scope: _RegistrationSettings) -> list[dict[str, Json]]:
         *_hints(scope),
         *(_workload(scope, each) for each in WORKLOADS),
     ]
+
+
+def _counted(
+    scope: _RegistrationSettings, rules: list[dict[str, Json]], conditions: Sequence[tuple[str, str]] = ()
+) -> list[dict[str, Json]]:
+    """Return the webhooks by which the ledger is asked for what isn't a group, where its quotas hold for that."""
+    modes = ((names.GUARANTEED, "Fail"), (names.GUARDED, "Ignore"))
+    plural = rules[0]["resources"][0]
+    each = [(mode, _webhook(scope, f"{plural}.{mode}.muster.sh", rules, policy, conditions)) for mode, policy in modes]
+    return [_where(webhook, names.QUOTA_MODE, "In", mode) for mode, webhook in each]
 
 
 def _default_scheduler(scope: _RegistrationSettings) -> list[dict[str, Json]]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec.structs import replace
 
-from muster.ledger.reservations import PODGROUP
-from muster.ledger.rows import POD_SUMS, Row, RowState
-from muster.ledger.view import LedgerView, ObservedGroup
+from muster.ledger.reservations import CLAIM, POD, PODGROUP
+from muster.ledger.rows import POD_SUMS, RESOURCEQUOTA, Row, RowState
+from muster.ledger.view import CLAIM_SOURCE, POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, source
 from muster.model.amounts import Resources
+
+_PLACES: Final = {RESOURCEQUOTA: QUOTA_SOURCE, POD: POD_SOURCE, CLAIM: CLAIM_SOURCE}
+
+
+def place(row: Row) -> str:
+    """Return the source that shows the object of a row."""
+    return _PLACES.get(row.kind) or source(row.group)
 
 
 def seen(shown: ObservedGroup, limits: frozenset[str]) -> Row:

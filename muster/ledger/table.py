@@ -54,11 +54,9 @@ from msgspec.structs import replace
 from muster.ledger import observed_rows
 from muster.ledger.marks import limited_names, marked, unsettled
 from muster.ledger.reservations import (
-    CLAIM,
     GROUPS,
     JOB,
     MEMBERS,
-    POD,
     Exceeded,
     ReservationAnswer,
     ReservationRequest,
@@ -69,7 +67,7 @@ from muster.ledger.reservations import (
 )
 from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, RowState, parse_at
 from muster.ledger.tally import Tally, Totals, outgrows
-from muster.ledger.view import CLAIM_SOURCE, POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, covers, source
+from muster.ledger.view import LedgerView, ObservedGroup, covers
 from muster.model import scopes, versions
 from muster.model.amounts import NOTHING, Resources
 from muster.model.objects import LedgerData
@@ -339,8 +337,7 @@ class Table(Struct, frozen=True):
             return row.state is RowState.NEW and any(shown.group == row.group for shown in view.called(row.name))
         if row.state is RowState.NEW:
             return not row.is_mark and view.delivered(row.uid)
-        place = _PLACES.get(row.kind) or source(row.group)
-        at = view.revisions.get(place, 0)
+        at = view.revisions.get(observed_rows.place(row), 0)
         return at >= row.revision and view.revision_of(row.uid) != row.revision
 
     def _outside(self, view: LedgerView) -> list[ObservedGroup]:
@@ -350,9 +347,6 @@ class Table(Struct, frozen=True):
         late = [shown for shown in view.born_after(self.observed) if shown.uid not in known]
         ages = [each for some in (marked, late) for each in sorted(some, key=lambda each: each.age)]
         return [each for each in ages if not each.wanted]
-
-
-_PLACES: Final = {RESOURCEQUOTA: QUOTA_SOURCE, POD: POD_SOURCE, CLAIM: CLAIM_SOURCE}
 
 
 def _row(request: ReservationRequest, scope_sets: Iterable[str], limits: frozenset[str]) -> Row:

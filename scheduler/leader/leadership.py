@@ -149,15 +149,8 @@ class Leadership:
         self._pod_events = PodEvents(recorder, informers.pods, scheduler_names, self._binder.busy, find, native)
         self._minimums = RefusedMinimums(client, informers)
         quotas, namespaces = informers.cache(kinds.RESOURCEQUOTAS), informers.cache(kinds.NAMESPACES)
-        served = tuple(scheduler_names)
-        observer = Observer(
-            informers.groups,
-            quotas,
-            informers.pods,
-            informers.cache(kinds.RESOURCECLAIMS),
-            informers.watching.timeline,
-            served,
-        )
+        served, claimed = tuple(scheduler_names), informers.cache(kinds.RESOURCECLAIMS)
+        observer = Observer(informers.groups, quotas, informers.pods, claimed, informers.watching.timeline, served)
         waits = guaranteed_in(namespaces)
         windows = QuotaWindows(client, namespaces, informers.pods, informers.groups, quota_mode, served)
         self._ledgers = LedgerController(client, ledgers, observer, clock, metrics.ledger, waits, windows)

@@ -380,9 +380,7 @@ class Cluster:
             reserves_late=reserves_late(group.metadata),
             scope_facts=conversion.scope_facts(group),
             holding=conversion.holding(status),
-            next_holding=group_facts.next_holding(group, batch, members, limited, self.devices)
-            if counts is None
-            else None,
+            next_holding=None if counts else group_facts.next_holding(group, batch, members, limited, self.devices),
             sla=conversion.sla_of(group),
             finished=over,
             failing=failing.failing(members, batch, over=over),
