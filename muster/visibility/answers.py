@@ -98,13 +98,14 @@ def admission(wanted: WantedObjects, definitions: Sequence[Mapping[str, Any]]) -
     def answer(asked: Asked) -> Json:
         forecast = virtual_time.run(
             find_out(
-                asked.state,
+                asked.cluster.state,
                 wanted.manifests,
                 wanted.existing,
                 asked.policy,
                 asked.schedulers,
                 [dict(each) for each in definitions],
                 trying=False,
+                cluster=asked.cluster,
             )
         )
         return tenants.admitted(forecast, wanted.namespace)

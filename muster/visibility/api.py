@@ -138,24 +138,23 @@ class VisibilityApi:
                 told = await self._questions.ask(space, answers.admission(wanted, self._definitions))
                 return _json({**_head("Admission", "", space), "status": told}, 201)
             case "queues" if name:
-                found = await self._questions.ask("", answers.queues)
+                found = await self._questions.ask("", answers.queues, "queues")
                 shown = next((each for each in found if each["queue"] == name), None)
                 if shown is None:
                     return failure(404, f'queues.{GROUP} "{name}" not found')
                 return _json({**_head("QueueStanding", name), "status": shown})
             case "queues":
-                found = await self._questions.ask("", answers.queues)
+                found = await self._questions.ask("", answers.queues, "queues")
                 items = [{**_head("QueueStanding", each["queue"]), "status": each} for each in found]
                 return _json({**_head("QueueStandingList", ""), "items": items})
             case "podgroups/position":
-                kind, answer = "PodGroupPosition", await self._questions.ask(space, answers.position(space, name))
+                stands = self._questions.ask(space, answers.position(space, name), ("position", space, name))
+                kind, answer = "PodGroupPosition", await stands
             case _:
                 title = name.replace(":", "/", 1) if asked.resource == "workloads" else f"podgroup/{name}"
                 tried = request.query.get("changes") == "true"
-                kind, answer = (
-                    "PodGroupExplanation",
-                    await self._questions.ask(space, answers.why(space, title, trying=tried)),
-                )
+                waits = self._questions.ask(space, answers.why(space, title, trying=tried), (space, title, tried))
+                kind, answer = "PodGroupExplanation", await waits
         if answer is None:
             return failure(404, f'{asked.resource}.{GROUP} "{name}" not found')
         return _json({**_head(kind, name, space), "status": answer})

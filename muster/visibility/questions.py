@@ -13,7 +13,7 @@ import itertools
 import math
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.whatif import network
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import ClusterObjects
 from scheduler.engine.policy import Policy
@@ -40,6 +41,8 @@ RENEWED: Final = 1.0
 """Seconds between two looks for a newer state."""
 OLD: Final = 2.0
 """Seconds after which a state that changed is answered on no more: a question waits for the next one."""
+_KEPT: Final = 1024
+"""Answers on one state that are given again to who asks the same; a program that asks in a loop costs an answer a second then."""
 WARM: Final = 60.0
 """Seconds after the last question for which states are prepared: longer, and an idle program would take a tenth of a processor."""
 
@@ -53,13 +56,20 @@ class NotKnownYetError(Exception):
 
 
 class Asked:
-    """A cluster that is asked, and what the scheduler would decide on it, found out once for all questions."""
+    """A cluster that is asked, and what the scheduler would decide on it, found out once for all questions.
+
+    Attributes:
+        state: of the cluster, as it was read.
+        cluster: made of that state, with what the scheduler writes of the network.
+        answers: those that were given on it, by what was asked.
+    """
 
     def __init__(self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str]) -> None:
         self.state = state
         self.policy = policy
         self.schedulers = tuple(schedulers)
-        self.cluster = WhatIfCluster(state, policy, schedulers)
+        self.cluster = WhatIfCluster(network.with_tiers(state, (), policy), policy, schedulers)
+        self.answers: dict[Hashable, Any] = {}
         self._plan: Plan | None = None
 
     def plan(self) -> Plan:
@@ -69,10 +79,11 @@ class Asked:
 
 
 class _Question(Struct, frozen=True):
-    """One that waits. ``since``: a state before that time had no answer to it."""
+    """One that waits. ``same``: as `Questions.ask` has it; ``since``: a state before that time had no answer to it."""
 
     tenant: str
     ask: Callable[[Asked], Any]
+    same: Hashable
     answer: asyncio.Future[Any]
     since: datetime | None = None
 
@@ -135,24 +146,31 @@ class Questions:
             if asyncio.get_running_loop().time() - self._last < WARM:
                 self._prepare_next()
 
-    async def ask(self, tenant: str, question: Callable[[Asked], T]) -> T:
+    async def ask(self, tenant: str, question: Callable[[Asked], T], same: Hashable = None) -> T:
         """Return the answer to a question of a namespace; empty for one about the cluster.
+
+        ``same`` is what all questions have in common that have the same answer on a state: then it is found once.
 
         Raises:
             TooManyQuestionsError: too many wait.
             NotKnownYetError: the caches aren't full yet.
         """
+        loop = asyncio.get_running_loop()
+        if self._asked is not None and same in self._asked.answers and self.age() < OLD:
+            self._last = loop.time()
+            self._prepare_next()
+            known: T = self._asked.answers[same]
+            return known
         if self._waiting[tenant] >= WAITING_PER_TENANT:
             raise TooManyQuestionsError(f"{WAITING_PER_TENANT} questions of this namespace wait already")
         if self._waiting.total() >= WAITING:
             raise TooManyQuestionsError(f"{WAITING} questions wait already")
         if self._state() is None:
             raise NotKnownYetError("; ".join(self._missing()))
-        loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._last = loop.time()
         self._waiting[tenant] += 1
-        self._lines.setdefault(tenant, deque()).append(_Question(tenant, question, answer))
+        self._lines.setdefault(tenant, deque()).append(_Question(tenant, question, same, answer))
         self._begin_next()
         return await answer
 
@@ -226,13 +244,15 @@ class Questions:
                 continue
             self._answering = True
             loop = asyncio.get_running_loop()
-            told = loop.run_in_executor(self._answers, self._answer, self._asked, question.ask)
+            told = loop.run_in_executor(self._answers, self._answer, self._asked, question)
             told.add_done_callback(partial(self._answered, question, self._asked.state))
 
     def _answered(self, question: _Question, answered_on: ClusterObjects, told: asyncio.Future[Any]) -> None:
         self._answering = False
         state, answer = self._state(), question.answer
         error = None if told.cancelled() else told.exception()
+        if error is not None and self._asked is not None and self._asked.state is answered_on:
+            self._asked = None  # What was supposed for that answer may still be in it.
         missed = not told.cancelled() and error is None and told.result() is None
         if missed and question.since is None and state is not None and state is not answered_on:
             # It may just have been applied: the state that there is now tells.
@@ -251,10 +271,15 @@ class Questions:
         if not self._waiting[tenant]:
             del self._waiting[tenant]
 
-    def _answer(self, asked: Asked, question: Callable[[Asked], T]) -> T:
+    def _answer(self, asked: Asked, question: _Question) -> Any:
         """Answer in the thread. What is supposed for an answer is taken back by who supposes it."""
+        if question.same in asked.answers:
+            return asked.answers[question.same]
         with self._working("a question is being answered"):
-            return question(asked)
+            answer = question.ask(asked)
+        if question.same is not None and answer is not None and len(asked.answers) < _KEPT:
+            asked.answers[question.same] = answer
+        return answer
 
     @contextmanager
     def _working(self, what: str) -> Iterator[None]:

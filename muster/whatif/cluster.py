@@ -7,7 +7,7 @@ in are created, those that were evicted are gone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,16 +16,18 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from muster.ledger import wording
-from muster.ledger.reservations import COMPLETED, reserves_late
+from muster.ledger.reservations import COMPLETED, Shortage
 from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
-from muster.model.objects import Job, Meta, Node, Pod, PodGroup, Queue
+from muster.model.objects import Meta, Node, Pod, PodGroup, Queue
 from muster.whatif import outcomes, shortages
-from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, with_objects
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ObjectChanges, with_objects
+from muster.whatif.grouped_objects import GroupedObjects, Members, group_name_of
 from muster.whatif.outcomes import RunOutcome, RunProgress, is_stuck
 from muster.whatif.policies import without_reservations
 from muster.whatif.satisfied_groups import SatisfiedGroups
 from muster.whatif.supposed_pods import missing_of_job
+from muster.whatif.undo import Undoable
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
@@ -33,7 +35,6 @@ from scheduler.engine.policy import Policy
 from scheduler.leader.backoff import RequeueTimers
 from scheduler.model.plan import Bind, Eviction, Plan
 from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, Snapshot
-from scheduler.state import conversion
 from scheduler.state.aggregated_pods import GroupName
 from scheduler.state.apply import apply_plan, carry_over
 from scheduler.state.cluster import Cluster
@@ -48,13 +49,17 @@ _LATER: Final = timedelta(seconds=10)
 _TOO_LONG: Final = timedelta(days=1)
 """More than a group without nodes may keep others waiting, and more than it then has to wait for its next turn."""
 
-_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_SUPPOSED: Final = frozenset(
+    {*PODGROUPS, kinds.PODS, kinds.JOBS, kinds.QUOTALEDGERS, kinds.DEPLOYMENTS, kinds.STATEFULSETS, kinds.CONFIGMAPS}
+)
+"""Kinds of objects that may be supposed to be there: for others, a cluster is made anew."""
 
 
-class WhatIfCluster:
+class WhatIfCluster(Undoable):
     """A cluster made of a state. ``now`` is the state's."""
 
     def __init__(self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str]) -> None:
+        super().__init__()
         self.state = state
         self.schedulers = tuple(schedulers)
         self.policy = without_reservations(policy)
@@ -62,65 +67,50 @@ class WhatIfCluster:
         self._first = self.now
         self.cluster = Cluster(frozenset(schedulers))
         self._pods: dict[str, Pod] = {}
-        self._members: Mapping[GroupName | None, Sequence[Pod]] = {}
-        self._groups: dict[GroupKey, PodGroup] = {}
-        self._jobs: dict[str, Job] = {}
-        self._jobs_of: defaultdict[GroupName, list[Job]] = defaultdict(list)
-        self._since: dict[GroupKey, datetime | None] = {}
+        members = self.cluster.by_group(state.of(kinds.PODS))
+        self._known = GroupedObjects(state, members)
         # What came of deciding: pods that Jobs have made, where pods were placed, since when groups have places.
         self._made: defaultdict[GroupName, list[Pod]] = defaultdict(list)
         self._placed: dict[str, Bind] = {}
         self._started: dict[GroupKey, datetime] = {}
         self._removed: set[str] = set()
-        self._undo: list[Callable[[], None]] | None = None
         self._applied: Plan | None = None
         self._satisfied = SatisfiedGroups()
         self._cache = DecisionCache()
         self._pauses = outcomes.pauses(state)
         alone = satisfied.may_set_aside(policy)
-        self._feed(alone=alone)
+        self._feed(members, alone=alone)
         first = self.snapshot()
         # To be found again once supposed nodes are gone.
         self._table = first.table
-        self.shortages = dict(shortages.found(state, first, self.schedulers))
-        for key, lacks in self.shortages.items():
-            self.cluster.refused(key, wording.unreserved(lacks))
+        self.shortages: dict[GroupKey, tuple[Shortage, ...]] = {}
+        self._note_shortages(first.jobs)
         if alone:
             self._satisfied = SatisfiedGroups.of(satisfied.found(first), first)
-            for key in self._groups.keys() - self._satisfied.jobs.keys():
+            for key in self._known.groups.keys() - self._satisfied.jobs.keys():
                 self.cluster.expand_group(key)
 
-    def _feed(self, *, alone: bool) -> None:
-        cluster, pods = self.cluster, self.state.of(kinds.PODS)
+    def _feed(self, members: Members, *, alone: bool) -> None:
+        cluster = self.cluster
         cluster.close_nodes(self.state.closed_nodes)
         cluster.queue(Queue(metadata=Meta(name=names.DEFAULT_QUEUE)))
         for kind, learn in (*handlers(cluster).items(), (kinds.QUEUES, cluster.queue)):
             for each in self.state.of(kind) if kind is not kinds.PODS or not alone else ():
                 learn(each)
-        self._members = cluster.by_group(pods)
         if alone:
-            cluster.aggregate(self._members)
+            cluster.aggregate(members)
         else:
-            self._pods = {pod.metadata.uid: pod for pod in pods}
-        for kind in PODGROUPS:
-            for group in self.state.of(kind):
-                self._groups[GroupKey(kind.group, group.namespace, group.name)] = group
-                cluster.group(kind.group, group)
-        for job in self.state.of(kinds.JOBS):
-            self._jobs[job.metadata.uid] = job
-            self._jobs_of[job.namespace, conversion.group_of_job(job)].append(job)
+            self._pods = {pod.metadata.uid: pod for pod in self.state.of(kinds.PODS)}
+        for key, group in self._known.groups.items():
+            cluster.group(key.group, group)
         for ledger in self.state.of(kinds.QUOTALEDGERS):
             self._count_reserved(ledger.namespace)
 
     def _count_reserved(self, namespace: str) -> None:
         """Learn who holds nothing of a namespace's quota, and what is left for those who reserve late."""
-        table = self.state.ledger(namespace)
-        if table is None:
-            return
-        metas = [group.metadata for key, group in self._groups.items() if key.namespace == namespace]
-        if table.unreserved or any(reserves_late(each) or not each.resource_version for each in metas):
-            self.cluster.unreserved(namespace, shortages.reasons(self.state, namespace, table, self.schedulers))
-            self.cluster.ledger(namespace, table)
+        table, reasons = shortages.unreserved(self.state, namespace, self.schedulers)
+        self.cluster.unreserved(namespace, reasons)
+        self.cluster.ledger(namespace, table)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +142,7 @@ class WhatIfCluster:
 
     def group(self, key: GroupKey) -> PodGroup | None:
         """Return a group as the state has it."""
-        return self._groups.get(key)
+        return self._known.groups.get(key)
 
     def queue_of(self, key: GroupKey) -> str:
         """Return the name of a group's queue."""
@@ -166,12 +156,14 @@ class WhatIfCluster:
     def state_now(self) -> ClusterObjects:
         """Return the state with what came of deciding: phases, places, pods that were made or evicted."""
         groups = {
-            kind: [each for key in self._groups if key.group == kind.group and (each := self.cluster.find_group(key))]
+            kind: [
+                each for key in self._known.groups if key.group == kind.group and (each := self.cluster.find_group(key))
+            ]
             for kind in PODGROUPS
         }
         made = [pod for pods in self._made.values() for pod in pods]
         pods = [self._as_placed(pod) for pod in (*self.state.of(kinds.PODS), *made)]
-        objects: dict[Kind[Any], Iterable[Any]] = {kinds.PODS: pods, kinds.JOBS: self._jobs.values(), **groups}
+        objects: dict[Kind[Any], Iterable[Any]] = {kinds.PODS: pods, kinds.JOBS: self._known.jobs.values(), **groups}
         gone = {kinds.PODS: [pod for pod in pods if pod.metadata.uid in self._removed]}
         return replace(with_objects(with_objects(self.state, objects), {}, gone), taken=self.now)
 
@@ -187,36 +179,15 @@ class WhatIfCluster:
 
     def members(self, key: GroupKey) -> Sequence[Pod]:
         """Return the pods that name a group."""
-        return self._members.get((key.namespace, key.name), ())
+        return self._known.members((key.namespace, key.name))
 
     def running(self) -> list[GroupKey]:
-        """Return the groups that have pods on nodes, those that have had them for the longest first."""
-        found = {key: began for key in self._groups if (began := self._since_when(key)) is not None}
-        return sorted(found, key=lambda key: (found[key], key))
+        """Return the groups that have pods on nodes, those that have had them longest first."""
+        return self._known.running(self._started)
 
     def waiting(self) -> list[GroupKey]:
         """Return the groups that have no pods on nodes and aren't over, the oldest first."""
-        found = [
-            (group.metadata.creation_timestamp or self.now, key)
-            for key, group in self._groups.items()
-            if group.status.phase != COMPLETED and self._since_when(key) is None
-        ]
-        return [key for _, key in sorted(found)]
-
-    def _since_when(self, key: GroupKey) -> datetime | None:
-        return self.began(key) or self._started.get(key)
-
-    def began(self, key: GroupKey) -> datetime | None:
-        """Tell since when a group has pods on nodes in the state; None for one that has none."""
-        if key in self._since:
-            return self._since[key]
-        times = [
-            pod.status.start_time or pod.metadata.creation_timestamp or self.state.taken
-            for pod in self.members(key)
-            if pod.spec.node_name and pod.status.phase not in _ENDED
-        ]
-        self._since[key] = min(times, default=None)
-        return self._since[key]
+        return self._known.waiting(self._started, self.now)
 
     def job(self, key: GroupKey) -> JobInfo:
         """Return a group as the scheduler sees it."""
@@ -225,19 +196,51 @@ class WhatIfCluster:
     # ── supposing ────────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
-    def assuming(self) -> Iterator[None]:
-        """Take back at the end of the block whatever was supposed in it."""
-        before, self._undo = self._undo, []
-        try:
-            yield
-        finally:
-            mine, self._undo = self._undo, before
-            for undo in reversed(mine):
-                undo()
+    def supposing(self, state: ClusterObjects) -> Iterator[WhatIfCluster]:
+        """Suppose in the block that more objects exist, or others of their names: much quicker than a cluster that is made anew.
 
-    def _on_undo(self, undo: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        if self._undo is not None:
-            self._undo.append(partial(undo, *args, **kwargs))
+        Yields: this cluster; where the state differs from its own in more than that, one that was made anew.
+        """
+        changes = state.changes_from(self.state)
+        if changes is None or not changes.keys() <= _SUPPOSED:
+            yield self.made_of(state)
+            return
+        with self.assuming():
+            self._take(state, changes)
+            yield self
+
+    def _take(self, state: ClusterObjects, changes: ObjectChanges) -> None:
+        namespaces = {new.namespace for pairs in changes.values() for _, new in pairs}
+        for namespace in namespaces:
+            # Once all else is as it was.
+            self._on_undo(self._count_reserved, namespace)
+        known, touched = self._known.changed(state, changes, lambda pod: next(iter(self.cluster.by_group([pod]))))
+        for name, value in {"state": state, "_known": known, "_pauses": outcomes.pauses(state)}.items():
+            self._set(name, value)
+        if self._pods:
+            self._set("_pods", {**self._pods, **{new.metadata.uid: new for _, new in changes.get(kinds.PODS, ())}})
+        learns = {kind: learn for kind, learn in handlers(self.cluster).items() if kind in changes}
+        learns |= {kind: partial(self.cluster.group, kind.group) for kind in PODGROUPS if kind in changes}
+        for kind, learn in learns.items():
+            for old, new in changes[kind]:
+                self._learn(learn, old, new)
+        for namespace in namespaces:
+            self._count_reserved(namespace)
+        first = self.snapshot()
+        self._note_shortages([job for job in first.jobs if job.key.namespace in namespaces])
+        if satisfied.may_set_aside(self.policy):
+            self._set("_satisfied", self._satisfied.seen_anew(touched, first))
+            for key in touched - self._satisfied.jobs.keys():
+                self.cluster.expand_group(key)
+
+    def _note_shortages(self, jobs: Collection[JobInfo]) -> None:
+        """Learn which of some groups the ledgers of the state have no room for."""
+        before, now = self.shortages, dict(shortages.found(self.state, jobs, self.schedulers))
+        others = {key: lacks for key, lacks in before.items() if key not in {job.key for job in jobs}}
+        self._set("shortages", others | now)
+        for key in (before.keys() - others.keys()) | now.keys():
+            self.cluster.refused(key, wording.unreserved(now[key]) if key in now else "")
+            self._on_undo(self.cluster.refused, key, wording.unreserved(before[key]) if key in before else "")
 
     def end(self, ended: Iterable[GroupKey]) -> None:
         """Suppose that groups are over, in a while, and their pods gone."""
@@ -247,22 +250,20 @@ class WhatIfCluster:
         for key in keys:
             for pod in (*self.members(key), *self._made.get((key.namespace, key.name), ())):
                 self._remove_pod(pod)
-            for job in self._jobs_of.get((key.namespace, key.name), ()):
-                known = self._jobs[job.metadata.uid]
+            for job in self._known.jobs_of((key.namespace, key.name)):
+                known = self._known.jobs[job.metadata.uid]
                 self.cluster.batch_job(known, gone=True)
                 self._on_undo(self.cluster.batch_job, known)
-            group = self._groups[key]
+            group = self._known.groups[key]
             self._show(key, replace(group, status=replace(group.status, phase=COMPLETED, running=0)))
 
     def _disturb(self, keys: Collection[GroupKey]) -> None:
         """Look at groups again, since something happens to them."""
-        self._on_undo(setattr, self, "_satisfied", self._satisfied)
-        self._satisfied = self._satisfied.without(keys)
+        self._set("_satisfied", self._satisfied.without(keys))
 
     def _pass_time(self) -> None:
         """Suppose that a long time goes by."""
-        self._on_undo(setattr, self, "now", self.now)
-        self.now += _TOO_LONG
+        self._set("now", self.now + _TOO_LONG)
 
     def nodes(self, nodes: Iterable[Node]) -> None:
         """Suppose more nodes, or other versions of nodes, in a while."""
@@ -325,7 +326,7 @@ class WhatIfCluster:
 
     def _is_admitted(self, key: GroupKey, plan: Plan) -> bool:
         home = (key.namespace, key.name)
-        known = self.members(key) or self._made.get(home) or self._jobs_of.get(home)
+        known = self.members(key) or self._made.get(home) or self._known.jobs_of(home)
         return not known and key in plan.groups and plan.groups[key].phase is Phase.INQUEUE
 
     def _perform(self, plan: Plan) -> bool:
@@ -336,8 +337,7 @@ class WhatIfCluster:
             if group is not None:
                 self._on_undo(self.cluster.group, key.group, group)
         self._on_undo(carry_over, self.cluster, self._applied)
-        self._on_undo(setattr, self, "_applied", self._applied)
-        self._applied = plan
+        self._set("_applied", plan)
         for bind in plan.binds:
             self._note_place(bind)
         self._disturb({eviction.group for eviction in plan.evictions})
@@ -388,13 +388,13 @@ class WhatIfCluster:
 
     def _make_pods(self, uid: str) -> int:
         """Make the pods of a Job that was admitted; tell how many."""
-        job = self._jobs[uid]
-        home = (job.namespace, conversion.group_of_job(job))
-        released = self._jobs[uid] = replace(job, spec=replace(job.spec, suspend=False))
+        jobs = self._known.jobs
+        job, home = jobs[uid], group_name_of(jobs[uid])
+        released = jobs[uid] = replace(job, spec=replace(job.spec, suspend=False))
         self.cluster.batch_job(released)
-        self._on_undo(self._jobs.__setitem__, uid, job)
+        self._on_undo(jobs.__setitem__, uid, job)
         self._on_undo(self.cluster.batch_job, job)
-        pods = missing_of_job(released, (*self._members.get(home, ()), *self._made.get(home, ())))
+        pods = missing_of_job(released, (*self._known.members(home), *self._made.get(home, ())))
         for pod in pods:
             self._add_pod(pod, home)
         return len(pods)

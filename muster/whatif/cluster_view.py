@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,6 +52,8 @@ KINDS: Final[tuple[Kind[Any], ...]] = (
 """What admission, scheduling and their explanations look at. Of ConfigMaps only those in Muster's own namespace."""
 
 _LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_PODGROUPS, *kinds.LEGACY_QUEUES)
+ObjectChanges: TypeAlias = Mapping[Kind[Any], list[tuple[Any, Any]]]
+"""Objects of a state that another hasn't, by kind, each after the one of its name that was there before, or None."""
 LEGACY_VERSIONS: Final = frozenset(kind.api_version for kind in _LEGACY)
 
 
@@ -82,15 +84,15 @@ class ClusterObjects(Struct, frozen=True, dict=True):
     def of(self, kind: Kind[T], namespace: str = "") -> tuple[T, ...]:
         """Return the objects of a kind, of one namespace or of all."""
         found: tuple[T, ...] = self.objects.get(kind, ())
-        return self._of_namespaces(kind).get(namespace, ()) if namespace else found
+        return self.by_namespace(kind).get(namespace, ()) if namespace else found
 
     def find(self, kind: Kind[T], name: str, namespace: str = "") -> T | None:
         """Return an object, or None."""
-        return next((each for each in self._of_namespaces(kind).get(namespace, ()) if each.name == name), None)
+        return next((each for each in self.by_namespace(kind).get(namespace, ()) if each.name == name), None)
 
-    def _of_namespaces(self, kind: Kind[T]) -> Mapping[str, tuple[T, ...]]:
+    def by_namespace(self, kind: Kind[T]) -> Mapping[str, tuple[T, ...]]:
         """Return the objects of a kind by namespace; once, for who asks about one pod of ten thousand asks about several."""
-        known = self._index
+        known = self.indexed
         if kind not in known:
             found: defaultdict[str, list[T]] = defaultdict(list)
             for each in self.objects.get(kind, ()):
@@ -99,8 +101,60 @@ class ClusterObjects(Struct, frozen=True, dict=True):
         return known[kind]
 
     @cached_property
-    def _index(self) -> dict[Kind[Any], Mapping[str, tuple[Any, ...]]]:
+    def indexed(self) -> dict[Kind[Any], Mapping[str, tuple[Any, ...]]]:
+        """The objects of some kinds by namespace: of those that somebody has asked about."""
         return {}
+
+    def with_kind(self, kind: Kind[Any], added: Iterable[Any], gone: Iterable[Any] = ()) -> ClusterObjects:
+        """Return a state without objects of a kind that are ``gone``, and with others ``added``; either by their names.
+
+        It costs what the namespaces have that are touched: an answer adds a few objects to ten thousand, several times.
+        """
+        new = tuple(added)
+        new_of: defaultdict[str, list[Any]] = defaultdict(list)
+        for each in new:
+            new_of[each.namespace].append(each)
+        left_out = {(each.namespace, each.name) for each in (*new, *gone)}
+        index = dict(self.by_namespace(kind))
+        replaced: set[int] = set()
+        for namespace in {namespace for namespace, _ in left_out}:
+            before = index.get(namespace, ())
+            rest = [each for each in before if (namespace, each.name) not in left_out]
+            if len(rest) < len(before):
+                replaced |= {id(each) for each in before if (namespace, each.name) in left_out}
+            index[namespace] = (*rest, *new_of[namespace])
+        items = self.objects.get(kind, ())
+        kept = [each for each in items if id(each) not in replaced] if replaced else items
+        after = replace(self, objects={**self.objects, kind: (*kept, *new)})
+        after.indexed.update({**self.indexed, kind: index})
+        return after
+
+    def changes_from(self, before: ClusterObjects) -> ObjectChanges | None:
+        """Return what is new here against a state that this one was made of by `with_objects`; None where more differs.
+
+        It costs what the namespaces have that differ.
+        """
+        if replace(before, objects=self.objects) != self:
+            return None
+        found: dict[Kind[Any], list[tuple[Any, Any]]] = {}
+        for kind in self.objects:
+            if self.objects[kind] is before.objects.get(kind):
+                continue
+            old_ones, pairs = before.by_namespace(kind), list[tuple[Any, Any]]()
+            for namespace, items in self.by_namespace(kind).items():
+                if items is old_ones.get(namespace):
+                    continue
+                old = {each.name: each for each in old_ones.get(namespace, ())}
+                pairs += [
+                    (was, each) for each in items if (was := old.pop(each.name, None)) is not each and was != each
+                ]
+                if old:
+                    return None
+            if not self.by_namespace(kind).keys() >= old_ones.keys():
+                return None
+            if pairs:
+                found[kind] = pairs
+        return found
 
     def ledger(self, namespace: str) -> Table | None:
         """Return what a namespace has reserved; None where there is no ledger, or one that can't be read."""
@@ -131,13 +185,11 @@ def with_objects(
     gone: Mapping[Kind[Any], Iterable[Any]] | None = None,
 ) -> ClusterObjects:
     """Return a state with objects ``added``, or put in the place of those of the same names, and others ``gone``."""
-    objects = dict(state.objects)
-    for kind, items in (*added.items(), *(gone or {}).items()):
-        new = tuple(items)
-        names_ = {(each.namespace, each.name) for each in new}
-        rest = tuple([each for each in objects.get(kind, ()) if (each.namespace, each.name) not in names_])
-        objects[kind] = rest if kind in (gone or {}) else (*rest, *new)
-    return replace(state, objects=objects)
+    for kind, items in added.items():
+        state = state.with_kind(kind, items)
+    for kind, items in (gone or {}).items():
+        state = state.with_kind(kind, (), items)
+    return state
 
 
 def ledger_view(state: ClusterObjects, namespace: str, schedulers: Collection[str]) -> LedgerView:

@@ -54,7 +54,7 @@ _PARTIAL: Final[tuple[Kind[Any], ...]] = (
 )
 """Kinds of which a state has too little for the server to judge a change."""
 _LEGACY_GROUPS: Final = frozenset(kind.group for kind in kinds.LEGACY_PODGROUPS)
-_MANY: Final = frozenset({kinds.PODS, kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS, kinds.JOBS})
+_OF_NODES: Final = frozenset({kinds.NODES, kinds.CSINODES, kinds.RESOURCESLICES})
 _EXISTS: Final = (
     "this {} exists, and the state has too few of its fields to check a change: run the command on the cluster"
 )
@@ -102,7 +102,7 @@ class AdmissionDryRun:
         schedulers: whose pods are ours.
         delay: whether groups wait in Pending, as the scheduler's configuration says.
         existing: objects of the file that exist, with all their fields: the state has only those that Muster reads.
-        namespaces: those that the file writes to: only there are pods looked at.
+        namespaces: those that the file writes to: nothing of others is looked at.
         definitions: the CRDs that the server has; with kube-batch's API groups among them, webhooks look at these, too.
     """
 
@@ -225,14 +225,14 @@ class AdmissionDryRun:
         for registered, hook in zip((kinds.MUTATING, kinds.VALIDATING), hooks, strict=True):
             store.put((registered.group, registered.plural), hook)
         for kind in self._view.kinds:
-            items = self._of_namespaces(kind) if kind is kinds.PODS else self._state.of(kind)
+            items = self._of_namespaces(kind) if kind.namespaced else self._state.of(kind)
             self._view.cache(kind).replace(items, str(store.revision))
 
     def _stored(self) -> Iterator[tuple[Kind[Any], Sequence[Any]]]:
-        """Return what the server is to hold: nobody reads from it a node, or a pod or a group of another namespace."""
+        """Return what the server is to hold: who applies files reads nothing of nodes, or of other namespaces, from it."""
         for kind, items in self._state.objects.items():
-            if kind is not kinds.NODES:
-                yield kind, self._of_namespaces(kind) if kind in _MANY else items
+            if kind not in _OF_NODES:
+                yield kind, self._of_namespaces(kind) if kind.namespaced else items
 
     def _of_namespaces(self, kind: Kind[Any]) -> list[Any]:
         return [each for namespace in sorted(self._namespaces - {""}) for each in self._state.of(kind, namespace)]

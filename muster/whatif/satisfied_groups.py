@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.whatif.policies import evicting, keeps_minimums
 from scheduler.engine import satisfied
@@ -32,6 +33,14 @@ class SatisfiedGroups(Struct, frozen=True):
             return self
         left = {key: job for key, job in self.jobs.items() if key not in keys}
         return SatisfiedGroups(left, satisfied.without(self.by_queue, gone))
+
+    def seen_anew(self, keys: Collection[GroupKey], snapshot: Snapshot) -> SatisfiedGroups:
+        """Return them with some groups among them or not, as a later snapshot has these."""
+        others = self.without(keys)
+        content = satisfied.found(replace(snapshot, jobs=tuple([job for job in snapshot.jobs if job.key in keys])))
+        if not (found := tuple(content)):
+            return others
+        return SatisfiedGroups.of((*others.jobs.values(), *found), snapshot)
 
     def again(self, snapshot: Snapshot) -> SatisfiedGroups:
         """Return the same groups as a later snapshot has them."""

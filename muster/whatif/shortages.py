@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from muster.ledger import wording
 from muster.ledger.conversion import readable
 from muster.ledger.headroom import Headroom
-from muster.ledger.reservations import Shortage, held
+from muster.ledger.reservations import Shortage, held, reserves_late
 from muster.ledger.rows import Key
 from muster.ledger.table import Table
 from muster.model import kinds
 from muster.model.amounts import NOTHING
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ledger_view
-from scheduler.model.snapshot import GroupKey, Snapshot
+from scheduler.model.snapshot import GroupKey, JobInfo
 
 
-def reasons(state: ClusterObjects, namespace: str, table: Table, schedulers: Collection[str]) -> dict[Key, str]:
-    """Return why groups of a namespace hold nothing, by (API group, name).
+def unreserved(
+    state: ClusterObjects, namespace: str, schedulers: Collection[str]
+) -> tuple[Table | None, Mapping[Key, str]]:
+    """Return the ledger of a namespace where groups hold nothing of it, or reserve late, and why those hold nothing, by (API group, name).
 
     Of those without a shortage nobody took note yet: they hold their minimum in a moment.
     """
+    table = state.ledger(namespace)
+    metas = [group.metadata for kind in PODGROUPS for group in state.of(kind, namespace)]
+    if table is None or not (
+        table.unreserved or any(reserves_late(each) or not each.resource_version for each in metas)
+    ):
+        return None, {}
     outside = table.outside(ledger_view(state, namespace, schedulers))
-    return {(each.group, each.name): wording.unreserved(lacks) for each, lacks in outside.items() if lacks}
+    return table, {(each.group, each.name): wording.unreserved(lacks) for each, lacks in outside.items() if lacks}
 
 
 def found(
-    state: ClusterObjects, snapshot: Snapshot, schedulers: Collection[str]
+    state: ClusterObjects, jobs: Iterable[JobInfo], schedulers: Collection[str]
 ) -> Iterator[tuple[GroupKey, tuple[Shortage, ...]]]:
-    """Return the groups for which the ledgers of a state have no room: started again, or with pods known only now."""
-    for job in snapshot.jobs:
+    """Return those groups for which the ledgers of a state have no room: started again, or with pods known only now."""
+    for job in jobs:
+        if job.next_holding is None or job.reserves_late:
+            continue
         key, table = job.key, state.ledger(job.key.namespace)
-        if job.next_holding is None or job.reserves_late or table is None:
+        if table is None:
             continue
         kind = next((each for each in PODGROUPS if each.group == key.group), kinds.PODGROUPS)
         group = state.find(kind, key.name, key.namespace)

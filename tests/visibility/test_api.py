@@ -207,6 +207,44 @@ async def test_of_a_namespace_eight_questions_wait_and_of_others_there_is_room(a
     made.close()
 
 
+async def test_the_same_question_is_answered_once_on_a_state_and_what_has_no_answer_is_asked_again():
+    newest, looked = [STATE], []
+    made = Questions(lambda: newest[0], POLICY, ("muster",))
+
+    def found(name: str | None) -> Callable[[Asked], str | None]:
+        def look(asked: Asked) -> str | None:
+            looked.append(asked.state)
+            return name
+
+        return look
+
+    assert await asyncio.gather(*(made.ask("team", found("train"), "train") for _ in range(3))) == ["train"] * 3
+    assert looked == [STATE]
+    assert await made.ask("team", found("other"), "other") == "other"
+    assert await made.ask("team", found("train")) == "train", "whose questions are never alike"
+    assert len(looked) == 3
+    assert [await made.ask("team", found(None), "none") for _ in range(2)] == [None, None]
+    assert len(looked) == 5
+    newest[0] = stored(*OBJECTS)
+    async with asyncio.timeout(30):
+        while await made.ask("team", found("train"), "train") and looked[-1] is not newest[0]:  # noqa: ASYNC110 - a thread
+            await asyncio.sleep(0)
+    made.close()
+
+
+async def test_an_error_in_an_answer_leaves_nothing_behind_for_others():
+    made = Questions(lambda: STATE, POLICY, ("muster",))
+    before = await made.ask("team", lambda asked: asked)
+
+    def fail(asked: Asked) -> None:
+        raise KeyError(asked)
+
+    with pytest.raises(KeyError):
+        await made.ask("team", fail)
+    assert await made.ask("team", lambda asked: asked) is not before
+    made.close()
+
+
 async def test_namespaces_take_turns_and_who_has_gone_is_not_answered():
     let, told = threading.Event(), []
     made = Questions(lambda: STATE, POLICY, ("muster",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -54,6 +54,7 @@ _REQUEST: Final = cel.object_of(
         "options": cel.DYN,
     }
 )
+_COMPILED: Final = 64
 VARIABLES: Final[Mapping[str, cel.Type]] = {"object": cel.DYN, "oldObject": cel.DYN, "request": _REQUEST}
 """What conditions may use. ``authorizer`` isn't here: the sandbox lets everybody do everything."""
 
@@ -224,7 +225,8 @@ class Conditions(Struct, frozen=True, dict=True):
     @cached_property
     def programs(self) -> tuple[cel.Program, ...]:
         """The conditions, compiled."""
-        return tuple(cel.compile_expression(text, self.variables) for text in self.texts)
+        usual = self.variables is VARIABLES
+        return tuple(_compiled(text) if usual else cel.compile_expression(text, self.variables) for text in self.texts)
 
     def hold(self, values: Mapping[str, Any]) -> bool:
         """Whether all hold. One that doesn't makes an error in another irrelevant.
@@ -242,6 +244,12 @@ class Conditions(Struct, frozen=True, dict=True):
         if errors:
             raise ConditionError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
         return True
+
+
+@lru_cache(_COMPILED)
+def _compiled(text: str) -> cel.Program:
+    """Compile an expression over the usual variables; once for all the API servers of a process, which have the same webhooks."""
+    return cel.compile_expression(text, VARIABLES)
 
 
 class ConditionError(Exception):
