@@ -1,12 +1,13 @@
 """How long `muster podgroup why` and `muster admit` take: whole processes, asked of an API server over HTTP, and of a dump.
 
-Run: python benchmarks/ask.py [--nodes 1000] [--pods 10000] [--runs 5] [--real]
+Run: python benchmarks/ask.py [--nodes 1000] [--pods 10000] [--runs 5] [--real | --tenant]
      (--real needs the binaries that `make controlplane` builds)
 
 The cluster has gangs of 10 pods which fill the nodes, as many as there are pods, in 20 namespaces, and one gang that waits
 for room. Without --real the API server is the sandbox's, in a process of its own. Printed per question: seconds from the
 start of the process to its end, and its processor seconds, which don't depend on what else the machine does; then what
-`podgroup why` spends these on. Its imports and the API server's work overlap.
+`podgroup why` spends these on. Its imports and the API server's work overlap. With --tenant the two are asked by somebody who may not list
+nodes, so the visibility API answers, which is in the API server's process; one of its objects changes five times a second, as in benchmarks/visibility.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,13 +34,22 @@ from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
 from muster.kube.http import HttpTransport
+from muster.kube.transport import Request, Response
 from muster.model import kinds, names
-from muster.sandbox.core.users import ADMIN
+from muster.model.objects import prepare
+from muster.sandbox.core.users import ADMIN, User
 from muster.sandbox.http import HttpFront, kubeconfig
+from muster.sandbox.inprocess import InProcessTransport
 from muster.sandbox.server.requests import ApiServer
+from muster.visibility.api import failure, resources
+from muster.visibility.paths import GROUP
+from muster.visibility.program import VisibilityOptions, answering
+from muster.visibility.requestheader import Caller
+from scheduler.configuration import builtin
 
 GANG: Final = 10
 NAMESPACES: Final = 20
+TENANT: Final = "tenant"
 _AT_ONCE: Final = 64
 _CREATED: Final = "2026-01-01T00:00:00Z"
 JOB: Final = """\
@@ -140,9 +150,19 @@ def everything(nodes: int, pods: int) -> Iterator[tuple[Any, dict[str, Any]]]:
 # ── the two API servers ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def serve(file: Path, nodes: int, pods: int) -> None:
+class Restricted(ApiServer):
+    """Lets tenants read no nodes, as the roles of a cluster do."""
+
+    async def handle(self, request: Request, user: User = ADMIN, *, agent: str = "") -> Response:
+        """Answer a request."""
+        if user.name == TENANT and request.path == kinds.NODES.path():
+            return failure(403, "nodes is forbidden: a tenant may not list them")
+        return await super().handle(request, user, agent=agent)
+
+
+async def serve(file: Path, nodes: int, pods: int, *, tenant: bool = False) -> None:
     """Be the sandbox's API server, until the process is ended."""
-    server = ApiServer(SystemClock())
+    server = Restricted(SystemClock())
     for definition in crds.manifests(legacy_apis=False):
         server.store.put((kinds.CRDS.group, kinds.CRDS.plural), definition)
     for kind, body in everything(nodes, pods):
@@ -150,14 +170,48 @@ async def serve(file: Path, nodes: int, pods: int) -> None:
         uid = f"{kind.name}-{body['metadata']['name']}".lower()
         whole["metadata"] = {**body["metadata"], "uid": uid, "creationTimestamp": _CREATED, "managedFields": _FIELDS}
         server.store.put((kind.group, kind.plural), whole)
-    front = HttpFront(server, users={"token": ADMIN})
-    announce(file, await front.start())
-    await asyncio.Event().wait()
+    front = HttpFront(server, users={"token": ADMIN, TENANT: User(TENANT)})
+    url = await front.start()
+    async with contextlib.AsyncExitStack() as stack:
+        if tenant:
+            write(file.with_name(TENANT), url, TENANT)
+            stack.push_async_callback(_ended, asyncio.create_task(await _visible(stack, server)))
+        announce(file, url)
+        await asyncio.Event().wait()
 
 
 def announce(file: Path, url: str) -> None:
-    file.write_text(kubeconfig(url, "token"))
+    write(file, url, "token")
     print("ready", flush=True)
+
+
+def write(file: Path, url: str, token: str) -> None:
+    file.write_text(kubeconfig(url, token))
+
+
+async def _visible(stack: contextlib.AsyncExitStack, server: ApiServer) -> Coroutine[Any, Any, None]:
+    """Have the visibility API answer for its group, and return what changes an object all the time."""
+    client = Client(InProcessTransport(server))
+    options = VisibilityOptions(Path(), builtin.policy(), (names.SCHEDULER_NAME,), crds.manifests(legacy_apis=False))
+    api = await stack.enter_async_context(answering(client, SystemClock(), options))
+
+    async def handle(request: Request, user: User) -> Response:
+        return await api.handle(request, Caller(user.name, user.uid, user.groups, user.extra))
+
+    server.aggregate(GROUP, resources(), handle)
+    return change(client)
+
+
+async def change(client: Client) -> None:
+    """Change a node five times a second."""
+    while True:
+        await client.patch(kinds.NODES, "node-00000", {"metadata": {"annotations": {"at": str(time.monotonic())}}})
+        await asyncio.sleep(0.2)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
 
 
 # Every object of a real server has such.
@@ -177,9 +231,10 @@ _FIELDS: Final = [
 
 
 @contextlib.contextmanager
-def sandbox(folder: Path, nodes: int, pods: int) -> Iterator[Path]:
+def sandbox(folder: Path, nodes: int, pods: int, *, tenant: bool = False) -> Iterator[Path]:
     file = folder / "kubeconfig"
     command = [sys.executable, __file__, "--serve", str(file), "--nodes", str(nodes), "--pods", str(pods)]
+    command += ["--tenant"] if tenant else []
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -267,16 +322,41 @@ def parts(environment: dict[str, str], runs: int) -> None:
         print(f"  {part:34} {seconds:.3f}")
 
 
+def as_tenant(nodes: int, pods: int, runs: int) -> None:
+    """Print how long a tenant's commands take."""
+    prepare()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "job.yaml").write_text(JOB)
+        with sandbox(folder, nodes, pods, tenant=True) as file:
+            environment = os.environ | {
+                "KUBECONFIG": str(file.with_name(TENANT)),
+                "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+            }
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)
+            for title, words in (
+                ("--version", ["--version"]),
+                ("podgroup why", ["podgroup", "why", "waiting", "-n", "team-0"]),
+                ("admit", ["admit", "-f", str(folder / "job.yaml")]),
+                ("--version", ["--version"]),
+            ):
+                report(f"{title}, as a tenant", words, environment, runs)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--real", action="store_true")
+    parser.add_argument("--tenant", action="store_true")
     parser.add_argument("--serve", type=Path)
     options = parser.parse_args()
     if options.serve is not None:
-        asyncio.run(serve(options.serve, options.nodes, options.pods))
+        asyncio.run(serve(options.serve, options.nodes, options.pods, tenant=options.tenant))
+        return
+    if options.tenant:
+        as_tenant(options.nodes, options.pods, options.runs)
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

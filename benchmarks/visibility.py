@@ -9,8 +9,9 @@ and after; milliseconds for each question alone, with processor milliseconds of 
 after the other, how long each waits.
 
 With ``--beside-leader`` a scheduler leads in that cluster, with one processor for it and the API server, and another for who answers tenants and the
-tenants, so that what is seen is not the machine's lack of processors. In turns of half a minute nobody asks, and tenants ask `why` all the time; printed
-are the leader's cycles and how far apart it renews its Lease.
+tenants, so that what is seen is not the machine's lack of processors. In turns of twenty seconds nobody asks, tenants ask `why` all the time, and, for
+comparison, nobody asks while a process that has nothing to do with Muster keeps the tenants' processor as busy. Printed are the leader's cycles, how far
+apart it renews its Lease, and the processor seconds that each process took of a second.
 """
 
 from __future__ import annotations
@@ -49,11 +50,22 @@ from muster.visibility.program import VisibilityOptions, answering
 from muster.visibility.requestheader import Caller
 from scheduler.configuration import builtin
 
+Turn = tuple[list[float], list[float], list[float]]
+"""Seconds of cycles, between renewals of the Lease, and of processors."""
 WHO: Final = Caller("tenant")
 WORK: Final = 120_000
-TURN: Final = 30.0
+TURN: Final = 20.0
 """Seconds."""
 TURNS: Final = 4
+QUIET: Final = "nobody asks"
+ASKING: Final = "tenants ask"
+BESIDE: Final = "nobody asks, a stranger is as busy"
+STRANGER: Final = """
+import json
+text = json.dumps([{"metadata": {"name": f"pod-{number}", "labels": {"app": str(number)}}} for number in range(2000)])
+while True:
+    found = {each["metadata"]["name"]: each for each in json.loads(text)}
+"""
 LEADER: Final = """
 import sys, prometheus_client
 from muster.cli.main import main
@@ -86,7 +98,7 @@ async def main(nodes: int, pods: int, asked: int, tenants: int) -> None:
                 Path(), builtin.policy(), (names.SCHEDULER_NAME,), crds.manifests(legacy_apis=False)
             )
             async with answering(client, SystemClock(), options) as api:
-                changing = asyncio.create_task(change(client))
+                changing = asyncio.create_task(ask.change(client))
                 await ready(api)
                 # As the program does.
                 gc.collect()
@@ -110,7 +122,7 @@ async def beside_leader(nodes: int, pods: int, tenants: int) -> None:
     mine, others = sorted(os.sched_getaffinity(0))[:2]
     os.sched_setaffinity(0, {others})
     renewals: list[float] = []
-    found: dict[bool, list[tuple[list[float], list[float]]]] = {False: [], True: []}
+    found: dict[str, list[Turn]] = {QUIET: [], ASKING: [], BESIDE: []}
     with tempfile.TemporaryDirectory() as folder, ask.sandbox(Path(folder), nodes, pods) as file:
         async with HttpTransport(await auth.load(str(file))) as transport:
             client = Client(transport)
@@ -122,27 +134,53 @@ async def beside_leader(nodes: int, pods: int, tenants: int) -> None:
                 os.sched_setaffinity(0, {mine})
                 async with answering(client, SystemClock(), options) as api, asyncio.TaskGroup() as around:
                     await ready(api)
+                    gc.collect()
+                    gc.freeze()
                     following = [around.create_task(each) for each in (cordon(client), renewed(client, renewals))]
                     await asyncio.sleep(TURN)
                     for _ in range(TURNS):
-                        for asking in (False, True):
-                            begun, seen = len(cycles.read_text().split()), len(renewals)
-                            asked = around.create_task(all_the_time(api, tenants)) if asking else None
-                            await asyncio.sleep(TURN)
-                            if asked is not None:
-                                asked.cancel()
+                        for what, turns in found.items():
+                            begun, seen, spent = len(cycles.read_text().split()), len(renewals), processors()
+                            with stranger() if what == BESIDE else contextlib.nullcontext():
+                                asked = around.create_task(all_the_time(api, tenants)) if what == ASKING else None
+                                await asyncio.sleep(TURN)
+                                if asked is not None:
+                                    asked.cancel()
                             gaps = [after - before for before, after in itertools.pairwise(renewals[seen:])]
-                            found[asking].append(([float(each) for each in cycles.read_text().split()[begun:]], gaps))
+                            used = [after - spent[name] for name, after in processors().items() if name in spent]
+                            turns.append(([float(each) for each in cycles.read_text().split()[begun:]], gaps, used))
                     for each in following:
                         each.cancel()
-    for asking, turns in found.items():
-        for name, some in zip(("cycles", "Lease renewals"), zip(*turns, strict=True), strict=True):
+    for what, turns in found.items():
+        for name, some in zip(("cycles", "Lease renewals"), zip(*turns, strict=True), strict=False):
             values = [value for part in some for value in part]
             p99 = statistics.quantiles(values, n=100)[98]
             print(
-                f"{name}, {f'{tenants} tenants ask' if asking else 'nobody asks'}: p50 {1000 * statistics.median(values):.1f} ms,"
+                f"{name}, {what}: p50 {1000 * statistics.median(values):.1f} ms,"
                 f" p99 {1000 * p99:.1f} ms, longest {1000 * max(values):.1f} ms ({len(values)})"
             )
+        shares = [statistics.mean(each) / TURN for each in zip(*(used for *_, used in turns), strict=True)]
+        print(f"processors, {what}: this one, API server, leader: {', '.join(f'{each:.2f}' for each in shares)}")
+
+
+def processors() -> dict[int, float]:
+    """Return the processor seconds so far of this process and of its children, by their ids."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    found = {}
+    for process in (os.getpid(), *map(int, children)):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        found[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+@contextlib.contextmanager
+def stranger() -> Iterator[None]:
+    """Keep this process' processor busy with another one."""
+    with subprocess.Popen([sys.executable, "-c", STRANGER]) as process:
+        try:
+            yield
+        finally:
+            process.kill()
 
 
 @contextlib.contextmanager
@@ -184,12 +222,6 @@ async def all_the_time(api: VisibilityApi, tenants: int) -> None:
             await asyncio.sleep(0.05)
 
     await asyncio.gather(*map(one, range(tenants)))
-
-
-async def change(client: Client) -> None:
-    while True:
-        await client.patch(kinds.NODES, "node-00000", {"metadata": {"annotations": {"at": str(time.monotonic())}}})
-        await asyncio.sleep(0.2)
 
 
 async def calibrate(asked: int) -> None:
