@@ -101,10 +101,10 @@ class Allocations:
         for name in snapshot.satisfied.keys() & queues.keys():
             queues[name].allocated = snapshot.satisfied[name].allocated(self._axes)
         for job in jobs:
-            queue = queues.get(job.info.queue)
-            if queue is not None:
-                queue.jobs.append(job)
-                queue.allocated = vectors.add(queue.allocated, job.allocated)
+            if job.info.queue in queues:
+                queues[job.info.queue].jobs.append(job)
+        for queue in queues.values():
+            queue.allocated = vectors.added((queue.allocated, *[job.allocated for job in queue.jobs]), self._axes)
 
     def tell(self, on_change: OnChange) -> None:
         """Tell of each change of nodes from now on."""

@@ -30,6 +30,8 @@ _USER_PLUGIN_SECONDS: Final = 60.0
 
 Methods = list[Callable[..., Any]]
 
+_AS_IT_IS: Final = nullcontext()
+
 
 class Extensions:
     """The plugins of one cycle, asked together.
@@ -125,11 +127,12 @@ class Extensions:
 
     def _beside_reservation(self, job: JobState) -> AbstractContextManager[None]:
         """Count what nodes are kept for as used of its queue, while others are asked about."""
-        queue, holder = self._session.queue_of(job), self._reservation.job
-        if queue is None or holder is None or self._reservation.serves(job):
-            return nullcontext()
-        if self._session.queue_of(holder) is not queue:
-            return nullcontext()
+        holder = self._reservation.job
+        if holder is None or self._reservation.serves(job):
+            return _AS_IT_IS
+        queue = self._session.queue_of(job)
+        if queue is None or self._session.queue_of(holder) is not queue:
+            return _AS_IT_IS
         return self._allocations.counting(queue, holder.lacking())
 
     def enqueued(self, job: JobState) -> None:
@@ -150,7 +153,7 @@ class Extensions:
 
     def missing(self, job: JobState) -> int:
         """Return how many more tasks a job needs at least before it can be ready."""
-        return max((method(job) for method in self._methods["missing"]), default=0)
+        return max([method(job) for method in self._methods["missing"]], default=0)
 
     def pipelined(self, job: JobState) -> bool:
         """Whether a job may hold the places that it waits for."""
@@ -178,8 +181,11 @@ class Extensions:
         ``beyond`` its share of the cluster, too: how that is divided doesn't count then.
         """
         methods = self._beyond_shares if beyond else self._methods["allocatable"]
-        more = vectors.scale(self._session.vector(task.task_class), count - 1)
         holder = self._reservation.job
+        if holder is None and count == 1:
+            # Most groups of one pod: nothing is to be counted beside what the queue has.
+            return next(filter(None, (method(queue, task) for method in methods)), None)
+        more = vectors.scale(self._session.vector(task.task_class), count - 1)
         if holder is not None and not self._reservation.visible and self._session.queue_of(holder) is queue:
             more = vectors.add(more, holder.lacking())
         with self._allocations.counting(queue, more):

@@ -50,4 +50,6 @@ class JobOrder:
                     continue
             _, job = heapq.heappop(line)
             yield queue, job
-            heapq.heappush(self._queues, (self._session.extensions.queue_key(queue), name))
+            # The last queue has nobody to be compared with, and none comes back.
+            key = self._session.extensions.queue_key(queue) if self._queues else ()
+            heapq.heappush(self._queues, (key, name))

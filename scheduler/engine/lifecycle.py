@@ -115,6 +115,8 @@ TABLE: Final = (
 )
 """Of the rows of a phase the first that holds is taken."""
 
+_ROWS: Final = {phase: tuple([row for row in TABLE if row.source is phase]) for phase in Phase}
+
 
 def settle(phase: Phase, facts: PhaseFacts) -> Phase:
     """Follow the table until no row holds; a group that ran between two looks passes through Running unseen.
@@ -124,7 +126,7 @@ def settle(phase: Phase, facts: PhaseFacts) -> Phase:
     """
     seen = {phase}
     while True:
-        row = next((row for row in TABLE if row.source is phase and row.holds(facts)), None)
+        row = next((row for row in _ROWS[phase] if row.holds(facts)), None)
         if row is None or row.target in seen:
             return phase
         if phase is Phase.COMPLETED:

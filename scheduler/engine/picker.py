@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats, Mask, Matrix, Rows, Vector
 
 _NONE: Final[Floats] = np.zeros(0)
+_AS_IT_IS: Final = nullcontext()
 _MANY: Final = 8
 """More touched rows than these are rated for their present state only: others will touch them again, too."""
 _STEPS: Final = 16
@@ -132,9 +133,12 @@ class Picker:
         self._all = self._table.every
         self.scope: Scope | None = None
 
-    @contextmanager
-    def within(self, scope: Scope | None) -> Iterator[None]:
+    def within(self, scope: Scope | None) -> AbstractContextManager[None]:
         """Look at some nodes only for a while; None for all."""
+        return _AS_IT_IS if scope is self.scope else self._restricted(scope)
+
+    @contextmanager
+    def _restricted(self, scope: Scope | None) -> Iterator[None]:
         before, self.scope = self.scope, scope
         try:
             yield
@@ -281,7 +285,7 @@ class Picker:
         which = np.array(rows)
         more = np.arange(first, first + steps)
         idle = (self._idle[which][:, None, :] - more[:, None] * view.wanted).reshape(len(rows) * steps, -1)
-        ahead = np.tile(more, len(rows))
+        ahead = more.reshape(1, -1).repeat(len(rows), axis=0).ravel()
         rated: list[list[float]] = (
             self._rate(kind, view, which.repeat(steps), idle, ahead=ahead).reshape(len(rows), steps).tolist()
         )

@@ -73,7 +73,7 @@ class Nodes:
         # times as long for many rows of three.
         part = self._parts.get(place)
         if part is None:
-            amounts, inverses = self.table.amounts[:, place], self.table.inverses[:, place]
+            amounts, inverses = self.table.columns[place]
             if self.rows is not self.table.every:
                 amounts, inverses = amounts.take(self.rows), inverses.take(self.rows)
             part = self._parts[place] = amounts - self.idle[:, place]

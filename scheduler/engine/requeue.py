@@ -32,6 +32,7 @@ _ATTEMPTS: Final = re.compile(r"([0-9]{1,6}) attempts? came to nothing; the next
 _PAUSED: Final = re.compile(r"evictions for it wait until ([0-9:]{8}) UTC, since one was refused: (.*)", re.DOTALL)
 _DAY: Final = timedelta(days=1)
 
+_RAN: Final = frozenset({Phase.RUNNING, Phase.UNKNOWN})
 _STANDING: Final = 60.0
 _SCALING: Final = 900.0
 _REFUSED: Final = 1200.0
@@ -150,7 +151,7 @@ def lapsed(session: Session, job: JobState, seconds: float) -> bool:
 
     Each pod that waits has its time. One that is replaced again and again, and started each time, doesn't wait.
     """
-    if job.phase not in {Phase.RUNNING, Phase.UNKNOWN} or session.extensions.ready(job) or job.pipelined:
+    if job.phase not in _RAN or session.extensions.ready(job) or job.pipelined:
         return False
     if job.phase is Phase.RUNNING:
         session.deadlines.after(seconds)

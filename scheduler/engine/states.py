@@ -93,6 +93,19 @@ class JobState:
         blocked_class: the class of a task that found no node.
     """
 
+    # What few jobs come to have in a cycle is of the class, since there may be ten thousand jobs.
+    pipelined = 0
+    kept = 0
+    roles = _NO_ROLES
+    places = _NO_PLACES
+    obstacle: Obstacle | None = None
+    rolled_back: Obstacle | None = None
+    voted_down = False
+    lapsed_after: float | None = None
+    blocked_class: TaskClass | None = None
+    _need: Vector | None = None
+    _lacking: tuple[bool, Vector, Vector] | None = None
+
     def __init__(self, job: JobInfo, requests: RequestVectors, amounts: JobAmounts) -> None:
         self.info = job
         self.amounts = amounts
@@ -103,12 +116,8 @@ class JobState:
         self.waiting: deque[Task] = deque(counts.pending) if counts.pending else _NOBODY
         self.unplaced: list[Task] = []
         self.ready = counts.ready
-        self.pipelined = 0
-        self.kept = 0
-        self.roles = _NO_ROLES
         if job.min_task_member:
             self.roles = Counter((task.role, TaskStatus.ALLOCATED) for task in job.tasks if task.status in READY)
-        self.places = _NO_PLACES
         if job.network_bound:
             self.places = Counter(
                 (task.subgroup, task.node if task.status in OCCUPYING else "", TaskStatus.ALLOCATED)
@@ -116,13 +125,6 @@ class JobState:
                 if task.status in READY
             )
         self.allocated: Vector = amounts.allocated
-        self._need: Vector | None = None
-        self._lacking: tuple[Phase, Vector, Vector] | None = None
-        self.obstacle: Obstacle | None = None
-        self.rolled_back: Obstacle | None = None
-        self.voted_down = False
-        self.lapsed_after: float | None = None
-        self.blocked_class: TaskClass | None = None
 
     @property
     def order(self) -> Any:
@@ -155,6 +157,10 @@ class JobState:
         return self._need
 
     def _estimate(self) -> Vector:
+        counts = self.info.task_counts
+        if self.waiting and len(counts.wanting) == 1 and not counts.occupying:
+            # All that are known of are alike, as in most groups.
+            return vectors.scale(self.vector(self.waiting[0].task_class), self.info.min_member)
         amounts, missing = self.axes.zero, self.info.min_member
         last: Vector = self.axes.zero
         for kind, count in self._members():
@@ -214,14 +220,22 @@ class JobState:
         A group that ran and has no pods waits for nothing: it goes back to Pending. Nor does one that `lapse` was called of.
         """
         # Several plugins ask for each job of a cycle.
-        known = self._lacking
-        if known is None or known[0] is not self.phase or known[1] is not self.allocated:
-            known = self._lacking = self.phase, self.allocated, self._lacks()
+        known, ran = self._lacking, self.phase in _RAN
+        if known is None or known[0] is not ran or known[1] is not self.allocated:
+            known = self._lacking = ran, self.allocated, self._lacks(ran=ran)
         return known[2]
 
-    def _lacks(self) -> Vector:
-        waits_in_vain = self.lapsed_after is not None or (self.phase in _RAN and not self.info.tasks)
+    def _runs_as_estimated(self) -> bool:
+        """Whether its need is that of its first pods, and as many have nodes: then it lacks nothing, whatever these ask for."""
+        if self.info.min_resources is not None or self.allocated is not self.amounts.allocated:
+            return False
+        return sum(self.info.task_counts.occupying.values()) >= self.info.min_member
+
+    def _lacks(self, *, ran: bool) -> Vector:
+        waits_in_vain = self.lapsed_after is not None or (ran and not self.info.tasks)
         if self.info.finished or waits_in_vain or (self.info.min_resources is None and not self.info.min_member):
+            return self.axes.zero
+        if self._runs_as_estimated():
             return self.axes.zero
         had = self.allocated
         if TaskStatus.SUCCEEDED in self.info.counts:

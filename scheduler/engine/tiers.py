@@ -82,11 +82,16 @@ def plugin_of(method: Callable[..., object]) -> Plugin:
 def vote(tiers: list[list[Callable[..., Vote]]], job: JobState) -> Obstacle | None:
     """Return what speaks against a job: in a tier a rejection wins at once; the first tier with a permit decides."""
     for tier in tiers:
-        votes = [method(job) for method in tier]
-        against = [vote for vote in votes if isinstance(vote, Obstacle)]
+        against, permitted = list[Obstacle](), False
+        for method in tier:
+            given = method(job)
+            if isinstance(given, Obstacle):
+                against.append(given)
+            elif isinstance(given, Permit):
+                permitted = True
         if against:
             # What more nodes wouldn't help is told first: nobody is to make nodes in vain.
             return min(against, key=lambda vote: vote.nodes)
-        if any(isinstance(vote, Permit) for vote in votes):
+        if permitted:
             return None
     return None

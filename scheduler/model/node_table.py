@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -70,6 +70,11 @@ class NodeTable(Struct, frozen=True, eq=False, weakref=True, dict=True):
     def inverses(self) -> Floats:
         """One over `amounts`; zero where there is nothing."""
         return read_only(np.divide(1.0, self.amounts, out=np.zeros_like(self.amounts), where=self.amounts > 0))
+
+    @cached_property
+    def columns(self) -> Sequence[tuple[Floats, Floats]]:
+        """Of each resource, its column of `amounts` and of `inverses`."""
+        return tuple([(self.amounts[:, place], self.inverses[:, place]) for place in range(len(self.axes.names))])
 
     @cached_property
     def served(self) -> Vector:

@@ -63,7 +63,7 @@ class Overcommit(Plugin):
         if self._free is None:
             self._free = self._idle = self._at_start()
             for job in self.session.jobs:
-                if job.unfinished:
+                if job.unfinished and any(job.lacking()):
                     self._set_aside(self._free, job)
         return self._free
 

@@ -171,6 +171,7 @@ class Predicates(Plugin):
         super().__init__(arguments, session)
         self._colocated = ColocatedTasks(session)
         self._rules = _rules(arguments)
+        self._masks: dict[bytes, Mask] = {}
 
     def reach(self, kind: TaskClass) -> Reach:
         """Tell how far it looks: at pods near where the class asks for it, at ports where it has some."""
@@ -212,7 +213,13 @@ class Predicates(Plugin):
                 mask &= ~excluded(table, demands)
             return mask
 
-        return self.session.topology.cache.get((self._rules, demands.of_nodes), judge)
+        # A session has one table; to find what earlier ones found about it takes longer than to look here.
+        known = self._masks.get(demands.of_nodes)
+        if known is None:
+            known = self._masks[demands.of_nodes] = self.session.topology.cache.get(
+                (self._rules, demands.of_nodes), judge
+            )
+        return known
 
     def objections(self, kind: TaskClass, nodes: Nodes) -> Iterable[tuple[str, Mask]]:
         """Tell why nodes don't take the class."""

@@ -136,8 +136,8 @@ class Proportion(Plugin):
         if known is None:
             known = self.session.axes.zero
             for job in queue.jobs:
-                if job.unfinished:
-                    known = vectors.add(known, job.lacking())
+                if job.unfinished and any(lacking := job.lacking()):
+                    known = vectors.add(known, lacking)
             self._awaited[queue.name] = known
         return known
 
