@@ -86,10 +86,8 @@ class DeviceClaims:
         """Return a task, in one class with all whose own claims request the same and wait."""
         kind = task.task_class
         demands = kind.constraints
-        if any(each.claim is not None for each in demands.devices) or any(map(self._wrong, demands.devices)):
-            return task
-        waiting = self._waiting(demands)
-        if len(waiting) < len(demands.devices):
+        waiting = self._all_waiting(demands)
+        if waiting is None:
             return task
         shape = _shape_of(waiting)
         among = (demands.of_nodes, demands.ports, demands.unsupported, demands.images, demands.claims, demands.peers)
@@ -97,6 +95,16 @@ class DeviceClaims:
         self._own[task.uid] = (waiting, shape)
         self._shapes[first.constraints.signature] = shape
         return replace(task, task_class=first) if first is not kind else task
+
+    def _all_waiting(self, demands: Constraints) -> list[ClaimState] | None:
+        """Return a pod's claims where all are its own, and wait; else None."""
+        found = []
+        for each in demands.devices:
+            claim = self._claim(each) if each.claim is None else None
+            if claim is None or claim.has is not None or claim.key in self._chosen or self._fault(each, claim):
+                return None
+            found.append(claim)
+        return found
 
     def shape(self, demands: Constraints) -> _Shape:
         """Return what a pod's claims request that have no devices yet."""
@@ -136,6 +144,9 @@ class DeviceClaims:
                     f"the ResourceClaim of template {mentioned.template} isn't created yet; it is created with the pod"
                 )
             return f"ResourceClaim {mentioned.claim} doesn't exist; create it"
+        return self._fault(mentioned, claim)
+
+    def _fault(self, mentioned: PodClaim, claim: ClaimState) -> str:
         if mentioned.pod and self._view.made.get((mentioned.pod, mentioned.name)) != claim.key:
             return f"ResourceClaim {claim.key} isn't the pod's own"
         if claim.going:

@@ -119,8 +119,13 @@ class DeviceCounts:
 
     def choose(self, row: int) -> list[DeviceId] | None:
         """Return the devices that the next claim gets on a node; None where there aren't as many."""
-        free = self._free(row)
-        return free[: self._each] if len(free) >= self._each else None
+        found = []
+        for each in self._suitable[row]:
+            if each not in self._taken:
+                found.append(each)
+                if len(found) == self._each:
+                    return found
+        return None
 
     def supply(self) -> DeviceSupply:
         """Return what there is now."""
