@@ -13,7 +13,7 @@ from muster.model.manifests import Manifest
 from muster.sandbox import virtual_time
 from muster.visibility.questions import Asked
 from muster.whatif import targets, tenants
-from muster.whatif.admission import find_out
+from muster.whatif.admission import MalformedObjectError, find_out
 from muster.whatif.cluster_view import PODGROUPS
 from muster.whatif.dry_run import path_of
 from muster.whatif.why import ask
@@ -34,6 +34,7 @@ _COUNTS: Final = frozenset(
         "instances",
         "minReplicas",
         "numNodes",
+        "numOfHosts",
     }
 )
 """Fields that say how many pods, or how many of what has pods, there shall be."""
@@ -93,22 +94,33 @@ def queues(asked: Asked) -> list[Json]:
 
 
 def admission(wanted: WantedObjects, definitions: Sequence[Mapping[str, Any]]) -> Callable[[Asked], Json]:
-    """Ask whether objects would be admitted, and when what starts would start; in virtual time, so nobody waits."""
+    """Ask whether objects would be admitted, and when what starts would start; in virtual time, so nobody waits.
+
+    Raises, when it is asked:
+        RefusedObjectsError: an object isn't what its kind has.
+    """
 
     def answer(asked: Asked) -> Json:
-        forecast = virtual_time.run(
-            find_out(
-                asked.cluster.state,
-                wanted.manifests,
-                wanted.existing,
-                asked.policy,
-                asked.schedulers,
-                [dict(each) for each in definitions],
-                trying=False,
-                cluster=asked.cluster,
-            )
+        trial = find_out(
+            asked.cluster.state,
+            wanted.manifests,
+            wanted.existing,
+            asked.policy,
+            asked.schedulers,
+            [dict(each) for each in definitions],
+            trying=False,
+            cluster=asked.cluster,
         )
-        return tenants.admitted(forecast, wanted.namespace)
+        try:
+            return tenants.admitted(virtual_time.run(trial), wanted.namespace)
+        except MalformedObjectError as error:
+            raise RefusedObjectsError(f"spec.objects: {error}") from error
+        except Exception as error:
+            # They are taken as an API server has them, without a look at each field: whoever sends others is told so.
+            if not wanted.existing:
+                raise
+            found = f"{type(error).__name__}: {error}"[:200]
+            raise RefusedObjectsError(f"spec.existing isn't as an API server has it: {found}") from error
 
     return answer
 
@@ -120,9 +132,12 @@ def read_objects(body: bytes, namespace: str) -> WantedObjects:
         RefusedObjectsError: it is none, or holds objects of another namespace or of none, or too many.
     """
     try:
-        spec = msgspec.json.decode(body, type=_AdmissionBody).spec
+        return _wanted(msgspec.json.decode(body, type=_AdmissionBody).spec, namespace)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RefusedObjectsError(f"the body is no Admission: {error}") from error
+
+
+def _wanted(spec: _AdmissionSpec, namespace: str) -> WantedObjects:
     if not spec.objects:
         raise RefusedObjectsError("spec.objects names no object")
     if len(spec.objects) > OBJECTS:
@@ -143,6 +158,8 @@ def _manifest(body: Json, number: int, namespace: str) -> Manifest:
         or not isinstance(body.get("apiVersion"), str)
     ):
         raise RefusedObjectsError(f"{place} is no object: it needs apiVersion, kind and metadata")
+    if odd := next((key for key in ("name", "generateName") if not isinstance(meta.get(key, ""), str)), ""):
+        raise RefusedObjectsError(f"{place}: metadata.{odd} is no text")
     if not (meta.get("name") or meta.get("generateName")):
         raise RefusedObjectsError(f"{place} has no metadata.name")
     if meta.get("namespace", namespace) != namespace:
@@ -167,4 +184,5 @@ def _pods(spec: Any) -> int:
 def _of(body: Mapping[str, Any]) -> tuple[Any, ...]:
     meta = body.get("metadata")
     about = meta if isinstance(meta, dict) else {}
-    return body.get("apiVersion"), body.get("kind"), about.get("name"), about.get("namespace")
+    found = (body.get("apiVersion"), body.get("kind"), about.get("name"), about.get("namespace"))
+    return tuple(each if isinstance(each, str) else None for each in found)

@@ -50,6 +50,10 @@ _APART: Final = timedelta(milliseconds=1)
 _STATES: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
 
 
+class MalformedObjectError(ValueError):
+    """An object isn't what its kind has; the text says where, as far as that is known."""
+
+
 class AdmissionVerdict(Struct, frozen=True):
     """What became of one object.
 
@@ -124,8 +128,27 @@ async def find_out(
 
     ``trying``: also which changes would let start what would not, which takes most of the time. ``cluster``: one that was made of
     the state, where it is there already: the objects are supposed in it, which is much quicker than to make another one.
-    """
 
+    Raises:
+        MalformedObjectError: of a kind whose schema nobody has, one isn't what that kind has.
+    """
+    try:
+        return await _found(state, manifests, existing, policy, schedulers, definitions, cluster, trying=trying)
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError(f"an object isn't what its kind has: {error}") from error
+
+
+async def _found(
+    state: ClusterObjects,
+    manifests: Sequence[Manifest],
+    existing: Sequence[Json],
+    policy: Policy,
+    schedulers: Sequence[str],
+    definitions: Sequence[Json],
+    cluster: WhatIfCluster | None,
+    *,
+    trying: bool,
+) -> AdmissionForecast:
     async def try_out(some: Sequence[Manifest]) -> tuple[list[DryRunResult], list[Json]]:
         dry_run = AdmissionDryRun(
             state,

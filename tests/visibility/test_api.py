@@ -443,6 +443,8 @@ async def test_of_others_that_an_object_waits_for_the_number_is_told(answering):
     assert "walrus" not in json.dumps(told)
 
 
+HOSTS = {"workerGroupSpecs": [{"replicas": 2, "numOfHosts": 600}]}
+GANG_OF_NOTHING = {"schedulingPolicy": {"gang": 5}}
 SETS = {"replicatedJobs": [{"replicas": 2000, "template": {"spec": {"parallelism": 1000}}}] * 2}
 
 
@@ -459,6 +461,16 @@ SETS = {"replicatedJobs": [{"replicas": 2000, "template": {"spec": {"parallelism
         (wanted(*[group(f"g-{number}") for number in range(21)]), "at most 20 objects"),
         (wanted(group("x", minMember=1001)), "at most 1000 pods at once, these want 1001"),
         (wanted({**group("x"), "kind": "JobSet", "spec": SETS}), "these want 4000000"),
+        (wanted({**group("x"), "kind": "RayCluster", "spec": HOSTS}), "these want 1200"),
+        (wanted(group(["x"])), r"spec.objects\[0\]: metadata.name is no text"),
+        (
+            wanted(made("ray.io/v1", "RayJob", {"name": "x"}, spec="y")),
+            "an object isn't what its kind has: Expected `object`",
+        ),
+        (
+            wanted(made("scheduling.k8s.io/v1beta1", "PodGroup", {"name": "x"}, spec=GANG_OF_NOTHING)),
+            "schedulingPolicy.gang",
+        ),
     ],
     ids=[
         "empty",
@@ -471,6 +483,10 @@ SETS = {"replicatedJobs": [{"replicas": 2000, "template": {"spec": {"parallelism
         "many",
         "a large gang",
         "sets of sets",
+        "hosts",
+        "name",
+        "no spec",
+        "no gang",
     ],
 )
 async def test_objects_that_cannot_be_asked_about_are_refused(answering, body, said):

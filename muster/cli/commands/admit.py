@@ -74,9 +74,11 @@ def admit(
 
     definitions = crds.manifests(legacy_apis=state.legacy(each.api_version for each in wanted))
     # In virtual time, nobody waits for what has to be tried again.
-    finding = virtual_time.run(
-        admission.find_out(state, wanted, basis.objects, basis.policy, question.schedulers, definitions)
-    )
+    trial = admission.find_out(state, wanted, basis.objects, basis.policy, question.schedulers, definitions)
+    try:
+        finding = virtual_time.run(trial)
+    except admission.MalformedObjectError as error:
+        raise click.ClickException(str(error)) from error
     found = starts.told(finding.after or state, basis.policy, question.schedulers) if start else {}
     if question.document:
         times = {key: each.data() for key, each in found.items()}

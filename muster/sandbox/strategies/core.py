@@ -325,6 +325,11 @@ class PriorityClassStrategy(Strategy):
         return causes
 
 
+def _percent(text: str) -> int:
+    """Return the number before the sign; of a long one its beginning, which is too much as well."""
+    return int(text[:-1].lstrip("0")[:4] or "0")
+
+
 SYSTEM_PRIORITIES: Final = frozenset(
     {("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)}
 )
@@ -351,7 +356,7 @@ class DisruptionBudgetStrategy(Strategy):
         causes += [
             wrong(f"spec.{name}", spec[name], "must not be greater than 100%")
             for name in ("minAvailable", "maxUnavailable")
-            if isinstance(spec.get(name), str) and spec[name][:-1].isdigit() and int(spec[name][:-1]) > 100
+            if isinstance(spec.get(name), str) and spec[name][:-1].isdecimal() and _percent(spec[name]) > 100
         ]
         for name in ("minAvailable", "maxUnavailable"):
             value = spec.get(name)
