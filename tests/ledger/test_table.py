@@ -537,7 +537,7 @@ def test_what_quotas_limit_leaves_less_room_for_rows_and_the_object_is_never_too
     quotas = {f"team-{n}": amounts(**names, cpu="1000000") for n in range(5)}
     group = shown("large", Resources(dict.fromkeys(quotas["team-0"], 10**9)))
     table, given = seeded(group, **quotas).reserve(
-        request(f"g-{n:04}-{'x' * 100}", amounts(cpu="1")) for n in range(4000)
+        request(f"g-{n:04}-{'x' * 100}", amounts(cpu="1")) for n in range(1000)
     )
     kinds_of_answers = {type(answer) for answer in given}
     assert kinds_of_answers == {Reserved, Unavailable}
