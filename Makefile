@@ -38,13 +38,14 @@ demo: $(RUNS)  ## Play the story of the README on an embedded control plane
 
 # What everybody's loop leaves out and CI doesn't: the sandbox's own proof, whole installations, every page's commands played from
 # a fresh cluster on, commands as processes by the dozen, Muster's accounts through all that they do, every framework's objects,
-# gangs of both kinds of PodGroups, all hostile objects at once, real nodes (which `make test-node` has), and the load and the faults of `make soak`.
+# native groups on control planes of their own, all hostile objects at once and the bounds of each reader, what the ledger's histories
+# would miss, real nodes (which `make test-node` has), and the load and the faults of `make soak`.
 CI_ALONE := tests/sandbox tests/differential tests/node tests/deploy/test_installation.py tests/deploy/test_drop_in.py \
   tests/hostile/test_gate.py tests/hostile/test_bounded.py tests/ledger/histories/test_missing_rules.py \
   tests/rbac/test_accounts.py tests/rbac/test_collected_roles.py tests/certs/test_docs.py tests/project/test_verdict.py \
   tests/scheduler/simulator/test_shortcuts.py tests/certs/test_commands.py tests/cli/test_flags.py \
   tests/webhooks/test_workloads_on_apiserver.py \
-  $(addprefix tests/story/test_,pages.py frameworks.py up.py why.py kube_batch_example.py groups_of_either_kind.py)
+  $(addprefix tests/story/test_,pages.py frameworks.py up.py why.py kube_batch_example.py native_groups.py groups_of_either_kind.py)
 LOOP := -n $(WORKERS) --dist loadgroup $(CI_ALONE:%=--ignore=%)
 
 test: .venv/.installed lint controlplane  ## Lint, types, import contracts, and the tests, also on a real kube-apiserver
