@@ -30,6 +30,8 @@ EXEMPT: Final = POLICY_RESOURCES | {
 """What no webhook is asked about."""
 
 _NAMESPACES: Final = ("", "namespaces")
+_PROGRAMS: Final = 256
+"""Compiled conditions that are kept: whoever writes a registration has the same few in it for many rules, time and again."""
 _USER: Final = {
     "username": cel.STRING,
     "uid": cel.STRING,
@@ -54,7 +56,6 @@ _REQUEST: Final = cel.object_of(
         "options": cel.DYN,
     }
 )
-_COMPILED: Final = 64
 VARIABLES: Final[Mapping[str, cel.Type]] = {"object": cel.DYN, "oldObject": cel.DYN, "request": _REQUEST}
 """What conditions may use. ``authorizer`` isn't here: the sandbox lets everybody do everything."""
 
@@ -211,22 +212,30 @@ def _namespace_labels(attributes: Attributes, store: Store, namespaces: Resource
     return _labels(namespace)
 
 
+@lru_cache(maxsize=_PROGRAMS)
+def compiled(text: str) -> cel.Program:
+    """Return a match condition, compiled over `VARIABLES`; once for all the API servers of a process, which have the same webhooks.
+
+    Raises:
+        CompileError: its syntax or types are wrong, or it uses what the sandbox doesn't know.
+    """
+    return cel.compile_expression(text, VARIABLES)
+
+
 class Conditions(Struct, frozen=True, dict=True):
     """Match conditions: all have to hold. Compiled when a request comes that the rules are for: most never see one."""
 
     texts: tuple[str, ...]
-    variables: Mapping[str, cel.Type]
 
     @staticmethod
-    def of(conditions: Sequence[Json] | None, variables: Mapping[str, cel.Type] = VARIABLES) -> Conditions:
+    def of(conditions: Sequence[Json] | None) -> Conditions:
         """Return conditions that were found to compile when they were written."""
-        return Conditions(tuple(each["expression"].strip() for each in conditions or ()), variables)
+        return Conditions(tuple(each["expression"].strip() for each in conditions or ()))
 
     @cached_property
     def programs(self) -> tuple[cel.Program, ...]:
         """The conditions, compiled."""
-        usual = self.variables is VARIABLES
-        return tuple(_compiled(text) if usual else cel.compile_expression(text, self.variables) for text in self.texts)
+        return tuple(compiled(text) for text in self.texts)
 
     def hold(self, values: Mapping[str, Any]) -> bool:
         """Whether all hold. One that doesn't makes an error in another irrelevant.
@@ -244,12 +253,6 @@ class Conditions(Struct, frozen=True, dict=True):
         if errors:
             raise ConditionError(errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]")
         return True
-
-
-@lru_cache(_COMPILED)
-def _compiled(text: str) -> cel.Program:
-    """Compile an expression over the usual variables; once for all the API servers of a process, which have the same webhooks."""
-    return cel.compile_expression(text, VARIABLES)
 
 
 class ConditionError(Exception):

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from muster import cel
 from muster.sandbox.admission.hooks import MUTATING, VALIDATING
-from muster.sandbox.admission.matching import VARIABLES
+from muster.sandbox.admission.matching import VARIABLES, compiled
 from muster.sandbox.admission.policies import BINDINGS, POLICIES, policy_variables
 from muster.sandbox.codec.selectors import validate_object
 from muster.sandbox.core import syntax
@@ -183,10 +183,11 @@ def _conditions(conditions: Sequence[Json], path: str) -> Iterator[Cause]:
 
 def _expression(text: str, known: Mapping[str, cel.Type], path: str, wanted: str) -> Iterator[Cause]:
     try:
-        given = cel.compile_expression(text, known).type.kind
+        program = compiled(text) if known is VARIABLES else cel.compile_expression(text, known)
     except cel.CompileError as error:
         yield wrong(path, text, f"compilation failed: {error}")
         return
+    given = program.type.kind
     if wanted not in {given, "dyn"} and given != "dyn":
         yield wrong(path, text, f"must evaluate to {wanted} but got {given}")
 
