@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 from importlib import resources
 from typing import Any, Final
+
+import msgspec
 
 from muster.cli.installation import preflight
 from muster.kube import wait
@@ -19,17 +22,20 @@ _UNAPPROVED: Final = "unapproved, served by Muster for workloads written for kub
 
 def manifests(*, legacy_apis: bool) -> list[dict[str, Any]]:
     """Return the CRDs; with ``legacy_apis`` also those of kube-batch's two groups."""
-    folder = resources.files("deploy") / "crds"
-    primary = [
-        documents(entry.read_text(), entry.name)[0]
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name)
-        if entry.name.endswith(".yaml")
-    ]
+    primary = msgspec.json.decode(_read(), type=list[dict[str, Any]])
     if not legacy_apis:
         return primary
     shared = [each for each in primary if each["spec"]["group"] == names.VOLCANO_GROUP]
     groups = {kind.group: kind.version for kind in kinds.LEGACY_QUEUES}
     return primary + [_legacy(each, group, version) for group, version in groups.items() for each in shared]
+
+
+@cache
+def _read() -> bytes:
+    """Return the files' documents as a list in JSON: YAML takes long to read, and callers change what they are given."""
+    folder = resources.files("deploy") / "crds"
+    files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
+    return msgspec.json.encode([documents(entry.read_text(), entry.name)[0] for entry in files])
 
 
 def _legacy(primary: dict[str, Any], group: str, version: str) -> dict[str, Any]:
