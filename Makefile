@@ -49,10 +49,10 @@ CI_ALONE := tests/sandbox tests/differential tests/node tests/deploy/test_instal
 LOOP := -n $(WORKERS) --dist loadgroup $(CI_ALONE:%=--ignore=%)
 
 test: .venv/.installed lint controlplane  ## Lint, types, import contracts, and the tests, also on a real kube-apiserver
-	$(BIN)/pytest $(LOOP) -m "not soak"
+	MUSTER_LOOP=1 $(BIN)/pytest $(LOOP) -m "not soak"
 
 test-fast: .venv/.installed  ## The tests that start no process: pure code, and the sandbox in virtual time
-	$(BIN)/pytest $(LOOP) -m "not soak and not processes"
+	MUSTER_LOOP=1 $(BIN)/pytest $(LOOP) -m "not soak and not processes"
 
 test-all:  ## All that CI runs: also the sandbox's own proof, installations, and a little of `make soak`
 	@WORKERS=$(WORKERS) .ci/run

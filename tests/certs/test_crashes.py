@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any
 
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +57,7 @@ class Mortal:
 deaths = st.lists(st.tuples(st.integers(0, 12), st.booleans()), max_size=12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(deaths, st.lists(st.sampled_from(list(RotationCommand)), min_size=1, max_size=4), st.floats(0, 3), st.booleans())
 def test_a_rotator_that_is_killed_anywhere_leaves_what_the_next_one_finishes(
     make_setting, check, deaths, requests, lag, two

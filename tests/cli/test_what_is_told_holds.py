@@ -28,6 +28,7 @@ from asked import (
     seeded,
     with_action,
 )
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,7 +124,7 @@ def waiting(objects: Sequence[Json]) -> list[str]:
     return [name for name in groups if name in pending or any(belongs(each, name) for each in held)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(clusters(), POLICIES)
 def test_each_change_that_is_told_lets_the_group_start_once_it_is_done(objects: list[Json], policy: Policy) -> None:
     for name in waiting(objects):
@@ -135,7 +136,7 @@ def test_each_change_that_is_told_lets_the_group_start_once_it_is_done(objects: 
                 assert key(name) in after.run_until_idle([key(name)]).started, change["text"]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(clusters(), POLICIES)
 def test_the_answer_is_the_same_where_each_pod_is_looked_at_from_the_start(objects: list[Json], policy: Policy) -> None:
     for name in waiting(objects):
@@ -166,7 +167,7 @@ def listed_kinds(objects: list[Json], name: str) -> Iterator[Json]:
         yield {"kind": "action", "action": action}
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(clusters(), POLICIES)
 def test_where_no_change_is_told_none_of_the_kinds_that_are_listed_lets_it_start(
     objects: list[Json], policy: Policy
@@ -209,7 +210,7 @@ def idle(objects: Iterable[Json]) -> int:
     return found
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(clusters(), POLICIES)
 def test_the_figures_of_each_sentence_are_those_of_the_objects(objects: list[Json], policy: Policy) -> None:
     for name in waiting(objects):

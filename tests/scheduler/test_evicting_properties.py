@@ -7,6 +7,7 @@ from collections import Counter
 
 import msgspec
 import pytest
+from examples import examples
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -96,7 +97,7 @@ def permitted(snapshot, queues, gone):
     return True
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_after_reclaim_a_queue_is_under_its_share_only_where_no_permitted_victims_make_its_next_group_fit(
     make_build, data
@@ -120,7 +121,7 @@ def test_after_reclaim_a_queue_is_under_its_share_only_where_no_permitted_victim
         assert not permitted(snapshot, share, gone), f"{[task.name for task, _ in gone]} would have done"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(data=st.data())
 def test_of_pods_of_several_sizes_the_same_holds(make_build, data):
     """All subsets of what runs are tried, so the clusters are small: 4,096 subsets at most."""
@@ -150,7 +151,7 @@ def test_of_pods_of_several_sizes_the_same_holds(make_build, data):
             assert not (fits and permitted(snapshot, share, gone)), f"{[task.name for task, _ in gone]} would have done"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_two_groups_of_a_queue_never_take_from_each_other_for_overuse(make_build, data):
     build = make_build().queue("default").node("n", str(data.draw(st.integers(2, 6))))
@@ -175,7 +176,7 @@ def test_two_groups_of_a_queue_never_take_from_each_other_for_overuse(make_build
             build.gone(each.task.name).pod(f"{each.group.name}-{next(made)}", each.group.name)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_nobody_is_evicted_for_a_group_that_does_not_start(make_build, data):
     """Played to its end on a cluster without faults: who was evicted, was so for a group that runs afterwards."""
@@ -228,7 +229,7 @@ def alike(draw, make):
     return build
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
 def test_what_is_remembered_of_exhausted_nodes_changes_no_plan(make_build, data):
     build = data.draw(alike(make_build))
@@ -259,7 +260,7 @@ def elastic(draw, make):
     return build, groups, policy.replace("proportion", "capacity") if stated else policy
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
 def test_queues_that_take_back_what_they_are_due_come_to_rest(make_build, data):
     """Who was evicted waits again; groups come one after the other, so that the first borrow."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -145,7 +146,7 @@ def clusters(draw, make):
     return build
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_the_fast_path_decides_like_the_plain_one(make_build, data):
     build = data.draw(clusters(make_build))
@@ -161,7 +162,7 @@ def test_the_fast_path_decides_like_the_plain_one(make_build, data):
     assert [each.phase for each in fast.statuses] == [each.phase for each in plain.statuses]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data())
 def test_no_plan_overfills_a_node_breaks_a_gang_or_exceeds_a_queue(make_build, data):
     build = data.draw(clusters(make_build))
@@ -172,7 +173,7 @@ def test_no_plan_overfills_a_node_breaks_a_gang_or_exceeds_a_queue(make_build, d
     build.cluster.validate()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_a_plan_does_not_depend_on_what_was_decided_before(make_build, data):
     """What a cycle remembers of a snapshot's objects changes nothing, not even where the policy is another."""
@@ -189,7 +190,7 @@ def test_a_plan_does_not_depend_on_what_was_decided_before(make_build, data):
         assert getattr(again, part) == getattr(fresh, part)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_a_rolled_back_statement_leaves_no_trace(make_build, data):
     build = data.draw(clusters(make_build))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from examples import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -138,7 +139,7 @@ class Watched:
 def test_whoever_is_admitted_starts_or_goes_back_and_nobody_waits_for_ever(policy):
     parsed = config.parse(POLICIES[policy])
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(clusters())
     @example(broken_gang())
     def check(cluster):
