@@ -27,10 +27,6 @@ class Indexer:
         """Return the objects of that value, in the order of their creation."""
         return list(self._found.get(value, {}).values())
 
-    def count(self, value: str) -> int:
-        """Return how many there are."""
-        return len(self._found.get(value, ()))
-
     def _follow(self, event: StoreEvent) -> None:
         if event.key != self._key:
             return

@@ -129,10 +129,6 @@ class Registry:
                 self._by_key[key] = known
         return known
 
-    def versions(self, group: str, plural: str) -> list[Resource]:
-        """Return the served versions of a resource."""
-        return [r for r in self.all() if r.group == group and r.plural == plural]
-
     def add(self, resource: Resource) -> None:
         """Serve a resource, in place of the same one in the same version."""
         self._by_path[resource.group, resource.version, resource.plural] = resource
