@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from muster.model.text import counted
+from muster.model.text import counted, few
 from scheduler.engine.session import Session
 from scheduler.model.devices import ClaimedDevices, DeviceRequest
 from scheduler.model.snapshot import TaskClass
@@ -13,11 +13,13 @@ from scheduler.model.vectors import Mask
 
 _LONGEST: Final = 160
 """Characters of a claim's expressions that are repeated."""
+_SHOWN: Final = 3
+"""Claims of a pod, requests of a claim and alternatives of a request that are named."""
 
 
 def claimed(session: Session, kind: TaskClass) -> str:
     """Say what each pod of a class claims, as far as that has no devices yet; empty where nothing is left."""
-    return " and ".join(map(_of_claim, session.devices.shape(kind.constraints)))
+    return _some([*map(_of_claim, session.devices.shape(kind.constraints))], "claims")
 
 
 def shortage(session: Session, kind: TaskClass, count: int, open_: Mask) -> str:
@@ -42,14 +44,19 @@ def shortage(session: Session, kind: TaskClass, count: int, open_: Mask) -> str:
     )
 
 
+def _some(texts: Sequence[str], noun: str, between: str = " and ") -> str:
+    more = [f"{len(texts) - _SHOWN} more {noun}"] if len(texts) > _SHOWN else []
+    return between.join([*texts[:_SHOWN], *more])
+
+
 def _of_claim(claim: ClaimedDevices) -> str:
-    requests = " and ".join(_of_line(each) for each in claim.requests)
-    same = ", ".join(dict.fromkeys(each.attribute for each in claim.constraints))
+    requests = _some([*map(_of_line, claim.requests)], "requests")
+    same = few([*dict.fromkeys(each.attribute for each in claim.constraints)], _SHOWN)
     return f"{requests} with the same {same}" if same else requests
 
 
 def _of_line(alternatives: Sequence[DeviceRequest]) -> str:
-    return " or ".join(map(_of_request, alternatives))
+    return _some([*map(_of_request, alternatives)], "alternatives", " or ")
 
 
 def _of_request(request: DeviceRequest) -> str:

@@ -204,6 +204,8 @@ def reserves(old: JobInfo, phase: Phase, holding: Holding) -> bool:
     return phase is not Phase.COMPLETED and (holding != old.holding or old.phase is Phase.COMPLETED)
 
 
+_LONGEST: Final = 2000
+"""Characters of a message: it is repeated on each pod of the group, and what it names, tenants write."""
 _Wanted = dict[str, tuple[str, str, str]]
 """By type: the status of a condition, its reason and its message."""
 
@@ -258,7 +260,8 @@ def conditions(
     if facts.restarts and phase is Phase.PENDING:
         by_type.pop(SCHEDULED, None)  # That was its former life.
     wanted = _scheduling(by_type, phase, facts) | _beside_scheduling(by_type, phase, facts)
-    for type_, (status, reason, message) in wanted.items():
+    for type_, (status, reason, whole) in wanted.items():
+        message = whole if len(whole) <= _LONGEST else f"{whole[: _LONGEST - 1]}…"
         before = by_type.get(type_)
         if before is not None and (before.status, before.reason, before.message) == (status, reason, message):
             continue

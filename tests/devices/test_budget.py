@@ -8,8 +8,13 @@ import hostile_claims
 import msgspec
 import pytest
 
+from muster.model import names
+from scheduler.configuration import config
+from scheduler.engine.cycle import decide
+from scheduler.engine.decision_cache import DecisionCache
 from scheduler.model import devices
 from scheduler.model.devices import Device, DeviceId
+from scheduler.simulator import state
 from scheduler.topology import device_selectors
 from scheduler.topology.device_budget import ALL, SHARE, BudgetError, DeviceAccount, DeviceBudget
 from scheduler.topology.device_selectors import LONGEST, CompiledSelectors, SelectorError, Selectors
@@ -115,3 +120,20 @@ def test_what_is_wrong_with_an_expression_is_said_briefly():
 def test_claims_of_two_namespaces_that_request_the_same_are_paid_for_by_each():
     spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
     assert devices.claimed(spec, "a") != devices.claimed(spec, "b")
+
+
+def test_what_a_group_lacks_is_said_briefly_however_much_its_claims_say():
+    many = [hostile_claims.exactly(f"r{number}", f"device.driver == '{'x' * 900}'") for number in range(32)]
+    objects = [*hostile_claims.cluster(), *hostile_claims.waiting("ns", "g", {"requests": many})]
+    *_, pod = objects
+    for number in range(60):
+        (_, claim, _) = hostile_claims.waiting("ns", f"c{number}", {"requests": many})
+        objects.append(claim)
+        pod["spec"]["resourceClaims"].append({"name": f"c{number}", "resourceClaimName": f"c{number}"})
+    loaded = state.load(objects, [names.SCHEDULER_NAME])
+    plan = decide(loaded.snapshot(), config.parse(config.DEFAULT), hostile_claims.NOW, DecisionCache())
+    ((_, status),) = plan.groups.items()
+    (message,) = [each.message for each in status.conditions]
+    assert "and 29 more requests" in message
+    assert "58 more claims" in message or message.endswith("…")
+    assert len(message) <= 2000

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.soak
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 WRITTEN: tuple[Kind[Any], ...] = (
     *(kinds.PODS, kinds.PODGROUPS, kinds.JOBS, kinds.DEPLOYMENTS),
-    *(kinds.CLAIMS, kinds.DISRUPTIONBUDGETS),
+    *(kinds.CLAIMS, kinds.DISRUPTIONBUDGETS, kinds.RESOURCECLAIMS),
 )
 FOR_A_BYTE = 4
 """Bytes of memory for each byte of JSON, all species together: 2.5 were measured. Lists of small parts take up to eight, long texts one."""
@@ -79,13 +79,12 @@ class Scheduler:
 
 def written(scheduler: Scheduler, seed: str) -> int:
     """Put what a tenant makes of every species, and return how many bytes of JSON that were."""
-    kinds_of = {kind.plural: kind for kind in WRITTEN}
+    kinds_of = {kind.path("open"): kind for kind in WRITTEN}
     tenant, total = Tenant("open", random.Random(seed)), 0
     for species in hostile_fields.SPECIES:
         for request in species(tenant):
-            if request.method == "POST" and scheduler.put(
-                kinds_of[request.path.rpartition("/")[2]], request.body, "open"
-            ):
+            kind = kinds_of.get(request.path)
+            if request.method == "POST" and kind is not None and scheduler.put(kind, request.body, "open"):
                 total += len(request.body)
     return total
 
