@@ -45,7 +45,10 @@ func (all classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	return nil, fmt.Errorf("device class %s not found", name)
 }
 
-var features = structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true}
+// What kube-scheduler of this version has on by itself.
+var features = structured.Features{
+	AdminAccess: true, PrioritizedList: true, PartitionableDevices: true, DeviceTaints: true, ConsumableCapacity: true, DeviceBindingAndStatus: true,
+}
 
 func decide(asked request, cache *cel.Cache) answer {
 	taken := sets.New[structured.DeviceID]()
