@@ -52,7 +52,9 @@ class Explanations:
         count, wanted = self._wanted(job, kind)
         if look.open_.any() and not vectors.fits(wanted, look.free):
             where = "free in the cluster" if look.open_.all() else f"free on {_those(int(look.open_.sum()), count)}"
-            limit = Limit("cluster", "", axes.resources(vectors.short(wanted, look.free)))
+            short = axes.resources(vectors.short(wanted, look.free))
+            where += self._session.devices.stood_for(short)
+            limit = Limit("cluster", "", short)
             return _obstacle(
                 messages.shortage(count, wanted, look.free, axes, where) + self._others(look.refusals), limit
             )

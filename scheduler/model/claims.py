@@ -63,10 +63,15 @@ class ClaimState(Struct, frozen=True):
 
 
 class OfferedDevices(Struct, frozen=True, eq=False):
-    """What drivers offer, and the classes that claims choose from."""
+    """What drivers offer, and the classes that claims choose from.
+
+    Attributes:
+        extended: the classes by the extended resources that they stand for.
+    """
 
     slices: tuple[Slice, ...] = ()
     classes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    extended: Mapping[str, str] = field(default_factory=dict)
 
 
 class Devices(Struct, frozen=True, eq=False):
@@ -127,6 +132,7 @@ class DeviceCache:
         self._known = False
         self._slices: dict[str, Slice] = {}
         self._classes: dict[str, tuple[str, ...]] = {}
+        self._extended: dict[str, str] = {}
         self._claims: dict[ResourceClaimKey, ClaimState] = {}
         self._templates: dict[ResourceClaimKey, ResourceClaimTemplate] = {}
         self._made: dict[tuple[str, str], ResourceClaimKey] = {}
@@ -161,10 +167,13 @@ class DeviceCache:
         # A class whose selectors aren't known chooses nothing, which is said of claims that name it.
         stated = () if gone else devices.selectors((class_.spec or {}).get("selectors"))
         self._offered()
+        self._classes.pop(class_.name, None)
+        self._extended.pop(class_.name, None)
         if gone:
-            self._classes.pop(class_.name, None)
-        else:
-            self._classes[class_.name] = stated
+            return
+        self._classes[class_.name] = stated
+        if extended := str((class_.spec or {}).get("extendedResourceName") or ""):
+            self._extended[class_.name] = extended
 
     def slice(self, part: ResourceSlice, *, gone: bool = False) -> None:
         """Learn of a part of a pool."""
@@ -203,7 +212,9 @@ class DeviceCache:
         if not self._known:
             return NO_DEVICES
         if self._offers is None:
-            self._offers = OfferedDevices(tuple(self._slices.values()), dict(self._classes))
+            self._offers = OfferedDevices(
+                tuple(self._slices.values()), dict(self._classes), {each: name for name, each in self._extended.items()}
+            )
         if self._view is None:
             chosen = {each.claim: each for choices in self._chosen.values() for each in choices}
             taken = {device for device, count in self._taken.items() if count > 0}

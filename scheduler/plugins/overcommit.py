@@ -46,6 +46,7 @@ class Overcommit(Plugin):
         if vectors.fits(wanted, free):
             return None
         where = "free in the cluster"
+        where += self.session.devices.stood_for(self.session.axes.resources(vectors.short(wanted, free)))
         if self.arguments.factor != 1:
             where += f", counted {self.arguments.factor:g} times by overcommit-factor"
         if closed := len(self.session.snapshot.table.closed):

@@ -6,7 +6,7 @@ pod, all that it requests or none. Devices of pods that are evicted are not free
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -164,6 +164,15 @@ class DeviceClaims:
             return ""
         return f"ResourceClaim {self._claims(demands)[0].key} can't be allocated: {next(iter(errors.values()))}"
 
+    def stood_for(self, short: Iterable[str]) -> str:
+        """Say which resources that no node has a class of devices stands for, since that isn't evaluated; empty where none does."""
+        extended = self._view.offers.extended
+        found = [name for name in short if name in extended and not any(_has(node, name) for node in self._table.nodes)]
+        if not found:
+            return ""
+        stand = ", ".join(f"DeviceClass {extended[name]} stands for {name}" for name in found)
+        return f" ({stand}, which is not evaluated: claim devices of the class instead)"
+
     def requested(self, task: Task) -> Mapping[ResourceClaimKey, Mapping[str, int]]:
         """Return how many devices of each class a pod's claims request, as quotas count them."""
         own = self._own.get(task.uid)
@@ -320,6 +329,10 @@ class DeviceClaims:
     def choices(self, uid: str, row: int) -> tuple[ChosenDevices, ...]:
         """Return what a pod's claims have or get on the node that it got."""
         return self._of.get((uid, row), ())
+
+
+def _has(node: Node, resource: str) -> bool:
+    return str((node.status.allocatable or {}).get(resource, "0")) != "0"
 
 
 def _shape_of(waiting: Sequence[ClaimState]) -> _Shape:

@@ -283,3 +283,22 @@ def test_the_claims_of_pods_that_wait_for_other_things_are_named_too():
         "claim for 1 device of class gpu and 4 devices of class gpu or 1 device of class gpu with the same gpu.example.com/model"
         in message(*searched)
     )
+
+
+@pytest.mark.parametrize("actions", ["allocate", "enqueue, allocate"])
+def test_a_resource_that_a_class_stands_for_is_said_not_to_be_evaluated(actions):
+    policy = PREDICATES.replace("allocate", actions, 1) + "  - {name: overcommit}\n"
+    gpu = "example.com/gpu"
+    class_ = device_class()
+    class_["spec"]["extendedResourceName"] = gpu
+    one = pod("p")
+    one["spec"]["containers"][0]["resources"]["requests"][gpu] = "1"
+    cluster = [node("a"), group(minResources={gpu: "1"}) | {"status": {"phase": "Pending"}}, one, offered("a", "d1")]
+    words = "DeviceClass gpu stands for example.com/gpu, which is not evaluated: claim devices of the class instead"
+    assert binds(*cluster, class_, policy=policy) == {}
+    assert words in message(*cluster, class_, policy=policy)
+    assert words not in message(*cluster, device_class(), policy=policy)
+    # Where nodes have it from a device plugin, it is a resource like others.
+    having = node("b")
+    having["status"]["allocatable"][gpu] = "1"
+    assert binds(*cluster, having, class_, policy=PREDICATES.replace("allocate", "enqueue, allocate", 1)) == {"p": "b"}
