@@ -11,6 +11,8 @@ import pytest
 from plane import PATIENCE
 
 from muster.cli.commands import quota
+from muster.kube import errors
+from muster.kube.client import Client
 from muster.ledger.report import LedgerReport, QuotaHolder, QuotaUsage, UnreservedGroup
 from muster.ledger.reservations import Reserved, taken_by_pods
 from muster.model import kinds
@@ -55,6 +57,23 @@ async def test_it_shows_who_holds_what_and_what_is_left(
         "KIND       NAME    REQUESTED",
         "PodGroup   ghost   1 cpu",
     ]
+
+
+async def test_who_may_not_list_claims_is_told_that_these_are_left_out(
+    lab: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replica = await lab.process()
+    await lab.quota(replica, "team", **{"requests.cpu": "10"})
+
+    class Restricted(Client):
+        async def list(self, kind: Any, namespace: str = "", **rest: Any) -> Any:
+            if kind is kinds.RESOURCECLAIMS:
+                raise errors.ForbiddenError(403, "Forbidden", "resourceclaims.resource.k8s.io is forbidden")
+            return await super().list(kind, namespace, **rest)
+
+    found = await quota.read(Restricted(lab.client.transport), lab.namespace)
+    assert [each.quota for each in found.quotas] == ["team"]
+    assert capsys.readouterr().err == "note: resourceclaims may not be listed: what they use of quotas is left out\n"
 
 
 def test_a_group_made_for_a_workload_is_shown_by_the_workload(capsys: pytest.CaptureFixture[str]) -> None:
