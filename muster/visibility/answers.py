@@ -15,7 +15,7 @@ from muster.visibility.questions import Asked
 from muster.whatif import targets, tenants
 from muster.whatif.admission import MalformedObjectError, find_out
 from muster.whatif.cluster_view import PODGROUPS
-from muster.whatif.dry_run import path_of
+from muster.whatif.object_paths import path_of
 from muster.whatif.why import ask
 from scheduler.model.snapshot import GroupKey
 

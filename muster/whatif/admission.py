@@ -28,9 +28,10 @@ from muster.model.objects import (
 from muster.whatif import endings, evictions, made_objects, network, remedies
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
-from muster.whatif.dry_run import BUSY, AdmissionDryRun, DryRunResult, rules_of, stand_ins
+from muster.whatif.dry_run import AdmissionDryRun, rules_of, stand_ins
 from muster.whatif.quotas import QuotaShortage
 from muster.whatif.trials import Remedy
+from muster.whatif.verdicts import AdmissionVerdict, DryRunResult
 from scheduler.engine.policy import Policy
 from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey
@@ -52,28 +53,6 @@ _STATES: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind f
 
 class MalformedObjectError(ValueError):
     """An object isn't what its kind has; the text says where, as far as that is known."""
-
-
-class AdmissionVerdict(Struct, frozen=True):
-    """What became of one object.
-
-    Attributes:
-        alone: it was refused, and would be admitted without the other objects of the files that ask for something.
-    """
-
-    answer: DryRunResult
-    alone: bool = False
-
-    @property
-    def outcome(self) -> str:
-        """One word for programs."""
-        if not self.answer.asked:
-            return "unknown"
-        if self.answer.admitted:
-            return "admitted"
-        if self.answer.note:
-            return "undecided"
-        return "undecided" if self.answer.code == BUSY or self.answer.code >= 500 else "refused"
 
 
 class PredictedStart(Struct, frozen=True):

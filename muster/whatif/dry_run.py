@@ -14,7 +14,6 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
-from msgspec import Struct
 
 from muster.kube.client import Client
 from muster.kube.clock import LoopClock
@@ -26,12 +25,13 @@ from muster.model.manifests import Manifest
 from muster.model.rules import OwnerRules, RulesError
 from muster.model.workloads import OPERATORS
 from muster.sandbox.admission import AdmissionChain
-from muster.sandbox.core.builtins import BUILTIN
-from muster.sandbox.core.registry import Registry, Resource
+from muster.sandbox.core.registry import Resource
 from muster.sandbox.core.store import Key, Store, StoreEvent, identity
 from muster.sandbox.inprocess import InProcessTransport
 from muster.sandbox.server.requests import ApiServer
-from muster.whatif.cluster_view import KINDS, ClusterObjects
+from muster.whatif.cluster_view import ClusterObjects
+from muster.whatif.object_paths import collection_path
+from muster.whatif.verdicts import DryRunResult
 from webhooks.admission import Admission
 from webhooks.caches import CachedView, committer
 from webhooks.metrics import WebhookMetrics
@@ -40,7 +40,6 @@ from webhooks.settings import WebhookSettings
 
 Json = dict[str, Any]
 
-BUSY: Final = 429
 STAND_IN: Final = "whatif.muster.sh/stand-in"
 """The label of a CRD whose schema nobody knows."""
 _ACCOUNTS: Final = ("", "serviceaccounts")
@@ -60,38 +59,6 @@ _EXISTS: Final = (
 )
 _WARNING: Final = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 _QUERY: Final = {"fieldManager": "kubectl-client-side-apply", "fieldValidation": "Strict"}
-
-
-class DryRunResult(Struct, frozen=True):
-    """What applying an object came to.
-
-    Attributes:
-        code: HTTP status; 0 where the kind is none that is looked at, so that nobody was asked.
-        status: why not, as the Status of the answer; None where it was stored.
-        stored: the object as it would be stored; None where it wasn't.
-        created: whether it is new.
-        note: why it can't be told; empty where it can.
-        unchecked: whether the schema of its kind isn't known, so that its fields weren't checked.
-    """
-
-    manifest: Manifest
-    code: int
-    status: Json | None = None
-    stored: Json | None = None
-    created: bool = True
-    warnings: tuple[str, ...] = ()
-    note: str = ""
-    unchecked: bool = False
-
-    @property
-    def asked(self) -> bool:
-        """Whether its kind is looked at."""
-        return bool(self.code or self.note)
-
-    @property
-    def admitted(self) -> bool:
-        """Whether it would be stored."""
-        return 200 <= self.code < 300
 
 
 class AdmissionDryRun:
@@ -155,7 +122,7 @@ class AdmissionDryRun:
         old = self.server.store.get(resource.key, namespace, manifest.name) if manifest.name else None
         if old is not None and self._is_partial(resource.key, namespace, manifest.name):
             return DryRunResult(manifest, 0, created=False, note=_EXISTS.format(resource.kind))
-        path = _path(resource, namespace)
+        path = collection_path(resource, namespace)
         body = msgspec.json.encode(manifest.body)
         if old is None:
             request = Request("POST", path, _QUERY, body)
@@ -315,21 +282,3 @@ def stand_ins(manifests: Iterable[Manifest], existing: Iterable[Json]) -> Iterat
 
 def _warnings(headers: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(re.sub(r"\\(.)", r"\1", text) for text in _WARNING.findall(headers.get("warning", "")))
-
-
-def path_of(manifest: Manifest) -> str:
-    """Return the URL path of an object; empty for a kind that an API server without any CustomResourceDefinition hasn't."""
-    group, _, version = manifest.api_version.rpartition("/")
-    every: tuple[Kind[Any], ...] = (*KINDS, *(each.kind for each in OPERATORS))
-    ours = next(
-        (each for each in every if (each.api_version, each.name) == (manifest.api_version, manifest.kind)), None
-    )
-    if ours is not None:
-        return ours.path(manifest.namespace if ours.namespaced else "", manifest.name)
-    resource = Registry(BUILTIN).by_kind(group, manifest.kind, version)
-    return f"{_path(resource, manifest.namespace)}/{manifest.name}" if resource is not None else ""
-
-
-def _path(resource: Resource, namespace: str) -> str:
-    root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
-    return f"{root}/namespaces/{namespace}/{resource.plural}" if resource.namespaced else f"{root}/{resource.plural}"

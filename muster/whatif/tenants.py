@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from muster.model import kinds
-from muster.whatif.admission import AdmissionForecast, AdmissionVerdict, PredictedStart
+from muster.whatif.admission import AdmissionForecast, PredictedStart
 from muster.whatif.cluster_view import ClusterObjects
 from muster.whatif.trials import Remedy
+from muster.whatif.verdicts import AdmissionVerdict
 from muster.whatif.why import Explanation
 from scheduler.model.obstacle import Limit, Stage
 from scheduler.model.plan import Plan, QueueShare

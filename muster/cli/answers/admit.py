@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from muster.cli import visible
 from muster.cli.answers import kubectl
-from muster.cli.configuration import Configuration
 from muster.cli.output import bullets, hanging, wrapped
 from muster.model.manifests import Manifest
 from muster.model.text import counted
-from muster.whatif.admission import AdmissionForecast, AdmissionVerdict, PredictedStart
 from muster.whatif.cluster_view import LEGACY_VERSIONS
-from muster.whatif.dry_run import DryRunResult
-from scheduler.model.snapshot import GroupKey
+from muster.whatif.verdicts import AdmissionVerdict, DryRunResult
+
+if TYPE_CHECKING:
+    from muster.cli.configuration import Configuration
+    from muster.whatif.admission import AdmissionForecast, PredictedStart
+    from scheduler.model.snapshot import GroupKey
 
 _ASSUMED: Final = (
     "Assumptions: no other object is created, changed or deleted; running PodGroups end in the order in which they started;"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from muster.whatif.dry_run import DryRunResult
+    from muster.whatif.verdicts import DryRunResult
 
 
 def text(answer: DryRunResult) -> str:

@@ -126,7 +126,7 @@ async def _admission(
 async def _existing(client: Client, wanted: Sequence[Manifest], ready: Ready) -> Objects:
     """Read those of the objects that exist, with all their fields; what knows where is ``ready`` first."""
     await ready
-    from muster.whatif.dry_run import path_of
+    from muster.whatif.object_paths import path_of
 
     paths = [path for each in wanted if each.name and (path := path_of(each))]
     # The CRDs of operators' kinds say what their objects may look like.
