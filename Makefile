@@ -7,7 +7,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-all test-versions test-interpreters soak siege bench lint format controlplane manifests image kind node audit release test-node clean
+.PHONY: help demo test test-fast test-all test-versions test-interpreters soak siege bench lint format controlplane manifests image kind node audit release test-node test-node-full clean
 
 help:  ## Say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -134,7 +134,12 @@ node: .venv/.installed  ## A real cluster in namespaces of this machine, with th
 
 test-node: .venv/.installed  ## What only real nodes show: the image, its user and limits, real containers, upgrade, drain (needs root)
 	@PYTHONPATH=tests/controlplane:tests/node $(BIN)/python tests/node/up.py --check
-	$(BIN)/pytest -n 0 tests/node
+	$(BIN)/pytest -n 0 tests/node --ignore=tests/node/full
+
+test-node-full: .venv/.installed  ## What platforms ask on real nodes, ten minutes more: IPv6, restarts and restores, policies, Prometheus
+	@PYTHONPATH=tests/controlplane:tests/node $(BIN)/python tests/node/up.py --check
+	@$(PYTHON) tests/support/prometheus.py
+	$(BIN)/pytest -n 0 tests/node/full
 
 kind:  ## Make a cluster with kind, install the chart there, play the story
 	@IMAGE=$(IMAGE) ENGINE=$(ENGINE) deploy/kind/up.sh

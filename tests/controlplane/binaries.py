@@ -2,7 +2,7 @@
 
 Looks in $KUBEBUILDER_ASSETS, then in the cache, and builds what is missing there. Says what it does and how long it
 will take; a second run does nothing. Standard library only: it runs before anything is installed. With the argument
-`node`, what a node runs is built, too: kubelet, kube-proxy and kube-scheduler of the same version.
+`node`, what real nodes need is built, too: kubelet, kube-proxy and kube-scheduler of the same version, and etcdutl.
 
 $MUSTER_KUBERNETES names another version of Kubernetes than the newest: one of `VERSIONS`. With the argument `versions`,
 all of them are built.
@@ -58,9 +58,11 @@ BINARIES = (
     Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm", "-s -w -X helm.sh/helm/v4/internal/version.version=v4.3.1", 2.5),
     Binary("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok", minutes=1.5),
 )
-OF_A_NODE = tuple(
-    Binary(name, _KUBERNETES, f"k8s.io/kubernetes/cmd/{name}", _KUBERNETES_FLAGS, minutes)
-    for name, minutes in (("kubelet", 2), ("kube-proxy", 1), ("kube-scheduler", 1))
+OF_A_NODE = (
+    Binary("kubelet", _KUBERNETES, "k8s.io/kubernetes/cmd/kubelet", _KUBERNETES_FLAGS, 2),
+    Binary("kube-proxy", _KUBERNETES, "k8s.io/kubernetes/cmd/kube-proxy", _KUBERNETES_FLAGS),
+    Binary("kube-scheduler", _KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler", _KUBERNETES_FLAGS),
+    Binary("etcdutl", "etcd", "go.etcd.io/etcd/etcdutl/v3", minutes=0.5),
 )
 
 

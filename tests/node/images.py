@@ -19,14 +19,16 @@ from pathlib import Path
 
 import binaries
 
+import muster
+
 ROOT = Path(__file__).parents[2]
-MUSTER = "muster:0.1.0"
+MUSTER = f"muster:{muster.__version__}"
 WORKLOADS = ("docker.io/library/busybox:1.37", "localhost/pause:1")
 """One image by two names: what the documents' examples run, and what holds a pod's namespaces."""
 _INCLUDED = "python3,python3-venv,python-is-python3,ca-certificates"
 _SOURCES = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
 _COPIED = ("Dockerfile", "pyproject.toml", "README.md", "LICENSE", "requirements", "muster", "webhooks", "scheduler")
-_COPIED += ("certs", "deploy/__init__.py", "deploy/crds", "deploy/policies", "deploy/rbac")
+_COPIED += ("certs", "deploy/__init__.py", "deploy/crds", "deploy/policies", "deploy/rbac", "deploy/share")
 # What a machine's own pip and TLS heed, where it has them: a build sees them, and the image doesn't hold them.
 _OF_THE_MACHINE = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 _KEPT = 3
@@ -168,23 +170,27 @@ def _sources() -> Iterable[bytes]:
 
 
 def _make_muster(base: Path, target: Path) -> None:
-    """Build the Dockerfile as it is, upon the base."""
-    storage, registries = _folder() / "storage", _folder() / "registries.conf"
-    registries.write_text("unqualified-search-registries = []\n")
-    settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "REGISTRIES_CONFIG_PATH": str(registries)}
     described = subprocess.run(
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
     )
+    _build(base, target, ROOT, MUSTER, described.stdout.strip())
+
+
+def _build(base: Path, target: Path, sources: Path, tag: str, revision: str) -> None:
+    """Build the Dockerfile of these sources as it is, upon the base."""
+    storage, registries = _folder() / "storage", _folder() / "registries.conf"
+    registries.write_text("unqualified-search-registries = []\n")
+    settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "REGISTRIES_CONFIG_PATH": str(registries)}
     mounted = [f"--volume={each}:{each}:ro" for each in _OF_THE_MACHINE if Path(each).exists()]
-    arguments = ("--build-arg=BASE=localhost/base:made", f"--build-arg=REVISION={described.stdout.strip()}")
+    arguments = ("--build-arg=BASE=localhost/base:made", f"--build-arg=REVISION={revision}")
 
     def buildah(*words: str) -> None:
-        _run("buildah", "--root", str(storage), "--runroot", str(storage / "run"), *words, **settings)
+        _run("buildah", "--root", str(storage), "--runroot", str(storage / "run"), *words, cwd=sources, **settings)
 
     try:
         buildah("pull", f"docker-archive:{base}")
-        buildah("build", "--layers", *mounted, *arguments, "--tag", MUSTER, ".")
-        buildah("push", f"localhost/{MUSTER}", f"docker-archive:{target}:{MUSTER}")
+        buildah("build", "--layers", *mounted, *arguments, "--tag", tag, ".")
+        buildah("push", f"localhost/{tag}", f"docker-archive:{target}:{tag}")
     finally:
         # Layers of sources that are gone; those of what the last build used stay.
         buildah("rm", "--all")

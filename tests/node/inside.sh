@@ -1,17 +1,32 @@
 #!/bin/bash
 # The first process of a cluster's namespaces (net, mount, pid, uts): starts all parts, and ends with all of them.
 # Given by nodes.py: $R the cluster's folder, $NODES how many nodes, $B the binaries' folder, $GROUP the name of its cgroups,
-# $LISTENING the descriptor of a socket of the machine's loopback.
+# $LISTENING the descriptor of a socket of the machine's loopback, $FAMILIES the IP families, the first of which is that of Services,
+# $SERVICES their addresses.
 set -eu
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=$R
 hostname node-1
 ip link set lo up
 # A kernel may know no dummy interfaces; a bridge without ports carries an address, too.
 ip link add node0 type bridge
-ip addr add 10.77.0.1/16 dev node0
 ip link set node0 up
-ip route add default via 10.77.255.254 dev node0
-sysctl -qw net.ipv4.ip_forward=1
+
+node() { [ $1 = 4 ] && echo 10.77.0.$2 || echo fd77::$2; }
+pods() { [ $1 = 4 ] && echo 10.88.$2.0/24 || echo fd88:0:0:$2::/64; }
+# The address of node $1 at link $2, and the way out by the last number $3; what it prints is run in the node's network.
+addressed() {
+  local f
+  for f in $FAMILIES; do
+    if [ $f = 4 ]; then
+      echo "ip addr add $(node 4 $1)/16 dev $2; ip route add default via 10.77.$3 dev $2; sysctl -qw net.ipv4.ip_forward=1"
+    else
+      echo "ip addr add $(node 6 $1)/64 dev $2 nodad; sysctl -qw net.ipv6.conf.all.forwarding=1; ip -6 route add default via fd77::${3#*.} dev $2"
+    fi
+  done
+}
+FIRST=${FAMILIES%% *}
+HOST=$(node $FIRST 1)
+eval "$(addressed 1 node0 255.254)"
 mount --make-rshared /
 
 # What node programs write beside their own folder, wherever they are told to live.
@@ -42,27 +57,29 @@ for n in 0 1 2 3; do
 done
 mount --bind $F /sys/devices/system/node
 
+# Beside each part's number is what starts it again: nodes.py kills and starts some.
 part() {
   local name=$1
   shift
-  "$@" > $R/logs/$name.log 2>&1 &
-  echo "$name $!" >> $R/parts
+  "$@" >> $R/logs/$name.log 2>&1 &
+  echo $! > $R/parts/$name
+  { printf 'exec '; printf '%q ' "$@"; } > $R/parts/$name.sh
 }
 
 part etcd $B/etcd --data-dir=$R/etcd --unsafe-no-fsync \
   --listen-client-urls=http://127.0.0.1:2379 --advertise-client-urls=http://127.0.0.1:2379 \
   --listen-peer-urls=http://127.0.0.1:2380 --initial-advertise-peer-urls=http://127.0.0.1:2380 \
   --initial-cluster=default=http://127.0.0.1:2380
-part kube-apiserver $B/kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=6443 --bind-address=0.0.0.0 \
-  --advertise-address=10.77.0.1 --cert-dir=$R/apiserver --service-account-key-file=$R/sa.key \
+part kube-apiserver $B/kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=6443 --bind-address=$([ "$FAMILIES" = 4 ] && echo 0.0.0.0 || echo ::) \
+  --advertise-address=$HOST --cert-dir=$R/apiserver --service-account-key-file=$R/sa.key \
   --service-account-signing-key-file=$R/sa.key --service-account-issuer=https://kubernetes.default.svc \
-  --service-cluster-ip-range=10.96.0.0/24 --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
+  --service-cluster-ip-range=$SERVICES --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
   --token-auth-file=$R/tokens.csv --allow-privileged=true --kubelet-preferred-address-types=InternalIP \
   --requestheader-client-ca-file=$R/requestheader-ca.crt --requestheader-allowed-names=front-proxy-client \
   --requestheader-username-headers=X-Remote-User --requestheader-group-headers=X-Remote-Group \
   --requestheader-extra-headers-prefix=X-Remote-Extra- \
   --proxy-client-cert-file=$R/front-proxy-client.crt --proxy-client-key-file=$R/front-proxy-client.key
-part forward python3 $HERE/forward.py $LISTENING 10.77.0.1 6443
+part forward python3 $HERE/forward.py $LISTENING $HOST 6443
 
 for i in $(seq $NODES); do
   D=$R/node-$i
@@ -74,11 +91,11 @@ for i in $(seq $NODES); do
     ip link add veth$i type veth peer name eth0 netns $S
     ip link set veth$i master node0 up
     inside=(nsenter "--net=/proc/$S/ns/net")
-    "${inside[@]}" bash -ec "
-      ip link set lo up; ip addr add 10.77.0.$i/16 dev eth0; ip link set eth0 up
-      ip route add default via 10.77.0.1; sysctl -qw net.ipv4.ip_forward=1
-      for j in \$(seq $NODES); do [ \$j = $i ] || ip route add 10.88.\$j.0/24 via 10.77.0.\$j; done"
-    ip route add 10.88.$i.0/24 via 10.77.0.$i
+    "${inside[@]}" bash -ec "ip link set lo up; ip link set eth0 up; $(addressed $i eth0 0.1)"
+    for f in $FAMILIES; do
+      for j in $(seq $NODES); do [ $j = $i ] || "${inside[@]}" ip route add $(pods $f $j) via $(node $f $j); done
+      ip route add $(pods $f $i) via $(node $f $i)
+    done
   fi
   echo "${inside[*]}" > $D/inside
   part containerd-$i "${inside[@]}" containerd --config $D/containerd.toml
@@ -102,9 +119,10 @@ part kube-scheduler $B/kube-scheduler --kubeconfig=$R/inside.kubeconfig --leader
 for i in $(seq $NODES); do
   D=$R/node-$i
   read -ra inside < $D/inside
+  addresses=$(for f in $FAMILIES; do node $f $i; done | paste -sd,)
   until [ -e $D/loaded ]; do sleep 0.1; done
   part kubelet-$i "${inside[@]}" $B/kubelet --config=$D/kubelet.yaml --kubeconfig=$R/node-$i.kubeconfig \
-    --hostname-override=node-$i --node-ip=10.77.0.$i --root-dir=$D/kubelet --cert-dir=$D/pki --v=2
+    --hostname-override=node-$i --node-ip=$addresses --root-dir=$D/kubelet --cert-dir=$D/pki --v=2
   part kube-proxy-$i "${inside[@]}" $B/kube-proxy --config=$D/proxy.yaml --v=2
 done
 wait

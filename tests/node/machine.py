@@ -15,6 +15,7 @@ PACKAGES = {
     "containerd": "containerd",
     "runc": "runc",
     "iptables": "iptables",
+    "nft": "nftables",
     "ip": "iproute2",
     "conntrack": "conntrack",
     "buildah": "buildah",

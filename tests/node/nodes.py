@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import addresses
 import binaries
 import frontproxy
 import images
@@ -57,13 +60,19 @@ class NodeError(RuntimeError):
 
 
 class Nodes:
-    """A running cluster. Use as a context manager, or `start` and `stop`."""
+    """A running cluster. Use as a context manager, or `start` and `stop`.
 
-    def __init__(self, count: int = 2) -> None:
+    ``families``: the IP families of nodes, pods and Services, 4 or 6; that of Services comes first. ``more``: archives of images
+    beside Muster's and the workloads'.
+    """
+
+    def __init__(self, count: int = 2, *, families: Sequence[int] = (4,), more: Sequence[Path] = ()) -> None:
         remove_strays()
         self.folder = Path(tempfile.mkdtemp(prefix=_NAME))
         (self.folder / "owner").write_text(str(os.getpid()))
         self.names = [f"node-{number}" for number in range(1, count + 1)]
+        self._families = [addresses.FAMILIES[each] for each in families]
+        self._more = list(more)
         self.figures: dict[str, float] = {}
         """What was measured meanwhile, by name."""
         self.untouched: set[str] = set()
@@ -88,7 +97,7 @@ class Nodes:
 
     def start(self) -> None:
         """Start all parts, and wait until every node is ready."""
-        archives = images.archives()
+        archives = [*images.archives(), *self._more]
         with socket.create_server(("127.0.0.1", 0)) as listening:
             self._write_files(listening.getsockname()[1])
             missing = [each for each in _MOUNTED if not each.exists()]
@@ -103,6 +112,8 @@ class Nodes:
                 "NODES": str(len(self.names)),
                 "ARCHIVES": " ".join(map(str, archives)),
                 "LISTENING": str(listening.fileno()),
+                "FAMILIES": " ".join(str(each.number) for each in self._families),
+                "SERVICES": ",".join(each.services for each in self._families),
             }
             with (self.folder / "logs" / "inside.log").open("wb") as log:
                 self._process = subprocess.Popen(
@@ -142,6 +153,28 @@ class Nodes:
         if done.returncode:
             raise NodeError(f"{' '.join(words)}: {done.stderr}")
         return done.stdout
+
+    def kill(self, *parts: str) -> None:
+        """End parts at once, as a crash would."""
+        numbers = [(self.folder / "parts" / each).read_text().strip() for each in parts]
+        self.inside(
+            "bash",
+            "-c",
+            f"kill -KILL {' '.join(numbers)}; while kill -0 {' '.join(numbers)}; do sleep 0.1; done 2> /dev/null",
+        )
+
+    def add(self, part: str, *words: str) -> None:
+        """Start a part more beside the control plane; `kill` ends it."""
+        (self.folder / "parts" / f"{part}.sh").write_text(f"exec {shlex.join(words)}")
+        self.begin(part)
+
+    def begin(self, *parts: str) -> None:
+        """Start parts again that were killed; who needs the API server waits for it."""
+        for each in parts:
+            command, log = self.folder / "parts" / f"{each}.sh", self.folder / "logs" / f"{each}.log"
+            started = f"bash {command} < /dev/null >> {log} 2>&1 & echo $!"
+            number = self.inside("env", "-i", f"PATH={machine.PATH}", f"HOME={self.folder}", "bash", "-c", started)
+            (self.folder / "parts" / each).write_text(number)
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
         """Run kubectl as an administrator; give what it printed."""
@@ -183,7 +216,7 @@ class Nodes:
     # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _write_files(self, port: int) -> None:
-        for each in ("etcd", "apiserver", "logs", "bin"):
+        for each in ("etcd", "apiserver", "logs", "bin", "parts"):
             (self.folder / each).mkdir()
         for binary in (*binaries.BINARIES, *binaries.OF_A_NODE):
             (self.folder / "bin" / binary.name).symlink_to(str(binaries.find(binary.name)))
@@ -209,7 +242,8 @@ class Nodes:
         # The tokens are good inside, and on this machine's loopback for whoever may read the folder, which is root's.
         (self.folder / "tokens.csv").write_text("".join(f"{each}\n" for each in users))
 
-    def _write_kubeconfig(self, name: str, token: str, server: str = "https://10.77.0.1:6443") -> None:
+    def _write_kubeconfig(self, name: str, token: str, server: str = "") -> None:
+        server = server or f"https://{self._families[0].in_url(1)}:6443"
         cluster = {"server": server, "certificate-authority": str(self.folder / "apiserver" / "apiserver.crt")}
         content: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": "node"}
         content["clusters"] = [{"name": "node", "cluster": cluster}]
@@ -221,10 +255,14 @@ class Nodes:
         for each in ("cni", "kubelet", "pki"):
             (folder / each).mkdir(parents=True)
         (folder / "containerd.toml").write_text(_CONTAINERD.format(folder=folder, plugins=machine.PLUGINS))
-        ranges = [[{"subnet": f"10.88.{number}.0/24"}]]
-        addresses = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
-        addresses["dataDir"] = str(folder / "addresses")
-        bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": addresses}
+        ranges = [[{"subnet": each.pods(number)}] for each in self._families]
+        given = {
+            "type": "host-local",
+            "ranges": ranges,
+            "routes": [{"dst": each.everywhere} for each in self._families],
+        }
+        given["dataDir"] = str(folder / "addresses")
+        bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": given}
         network = {"cniVersion": "1.0.0", "name": "node", "plugins": [bridge]}
         (folder / "cni" / "10-bridge.conflist").write_text(json.dumps(network))
         kubelet = {
@@ -247,9 +285,9 @@ class Nodes:
         proxy = {
             "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
             "kind": "KubeProxyConfiguration",
-            "mode": "iptables",
+            "mode": "iptables" if [each.number for each in self._families] == [4] else "nftables",
             "clientConnection": {"kubeconfig": str(self.folder / "proxy.kubeconfig")},
-            "clusterCIDR": "10.88.0.0/16",
+            "clusterCIDR": ",".join(each.all_pods for each in self._families),
             "hostnameOverride": folder.name,
             "conntrack": {"maxPerCore": 0},
         }

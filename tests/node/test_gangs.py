@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import images
 import pytest
 import yaml
 
@@ -73,7 +74,7 @@ def clean(nodes):
 
 def test_all_ranks_of_a_gang_meet_and_compute(nodes, clean):
     apply(nodes, _SERVICE)
-    apply(nodes, job("meet", ["python", "-c", _MEET], ranks=RANKS, image="muster:0.1.0"))
+    apply(nodes, job("meet", ["python", "-c", _MEET], ranks=RANKS, image=images.MUSTER))
     nodes.kubectl("wait", "job/meet", "--for=condition=Complete", "--timeout=300s")
     said = nodes.kubectl("logs", "--selector=batch.kubernetes.io/job-name=meet", "--tail=-1").split("\n")
     assert [each for each in said if each] == [f"sum {sum(rank**2 for rank in range(RANKS))}"] * RANKS
