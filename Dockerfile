@@ -1,5 +1,5 @@
 # The image of all three programs: `make image`, or
-#   docker build --build-arg REVISION="$(git describe --always --dirty)" --tag muster:0.1.0 .
+#   docker build --build-arg REVISION="$(git describe --always --dirty)" --tag muster:0.2.0 .
 # The base is pinned by its exact version. Its digest isn't known where this file is kept, for that a registry has to be
 # asked: whoever releases appends it (docs/releasing.md). To build with one: make image BASE=python:3.11.13-slim-bookworm@sha256:…
 ARG BASE=python:3.11.13-slim-bookworm
@@ -26,7 +26,7 @@ RUN printf '%s' "$REVISION" > muster/revision.txt \
 FROM ${BASE}
 ARG REVISION=
 LABEL org.opencontainers.image.title=Muster \
-      org.opencontainers.image.version=0.1.0 \
+      org.opencontainers.image.version=0.2.0 \
       org.opencontainers.image.revision=$REVISION \
       org.opencontainers.image.licenses=Apache-2.0
 COPY --from=build /opt/muster /opt/muster

@@ -109,7 +109,7 @@ controlplane:  ## Get the real control plane's binaries: find them, or build the
 manifests: .venv/.installed controlplane  ## Make the chart's copies of what is decided elsewhere, and the plain manifest
 	@PYTHONPATH=tests/controlplane $(BIN)/python tests/support/chart.py
 
-IMAGE ?= muster:0.1.0
+IMAGE ?= muster:0.2.0
 ENGINE ?= docker
 image:  ## Build the image (IMAGE=…, ENGINE=podman or buildah, BASE=…@sha256:…)
 	@$(ENGINE) info > /dev/null 2>&1 || { echo "make image: no container engine ($(ENGINE)) answers here; start one, or name another with ENGINE=…"; exit 1; }

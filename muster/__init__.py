@@ -10,4 +10,4 @@ their own (``webhooks``, ``scheduler``, ``certs``).
 * ``whatif`` and ``cli``: answers about a cluster, and the commands that print them.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

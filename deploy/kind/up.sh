@@ -4,7 +4,7 @@
 # cluster --name muster` ends it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-engine=${ENGINE:-docker} image=${IMAGE:-muster:0.1.0} context=kind-muster
+engine=${ENGINE:-docker} image=${IMAGE:-muster:0.2.0} context=kind-muster
 
 missing() {
   echo "make kind: $1" >&2

@@ -23,6 +23,7 @@ from muster.cli.commands import install
 
 pytestmark = pytest.mark.processes
 
+TAG = f"muster:{re.escape(__version__)}"
 DOCKERFILE = (images.ROOT / "Dockerfile").read_text()
 INSTRUCTIONS = re.sub(r"\\\n\s*", " ", re.sub(r"(?m)^#.*\n", "", DOCKERFILE)).splitlines()
 
@@ -186,15 +187,15 @@ def test_the_image_is_built_on_the_base_that_is_named(machine, words, said):
     subprocess.run(["make", "image", "ENGINE=engine", *words], cwd=images.ROOT, capture_output=True, check=True)
     (built,) = [each for each in calls() if each.startswith("engine build ")]
     assert built.startswith(f"engine build {said}--build-arg REVISION=")
-    assert built.endswith(" --tag muster:0.1.0 .")
+    assert built.endswith(f" --tag muster:{__version__} .")
 
 
 @pytest.mark.parametrize(
     ("version", "lacks", "archived"),
     [
-        ("Docker version 28.2.2, build e6534b4", "push", r"engine save --output (\S+) muster:0\.1\.0"),
-        ("podman version 4.3.1", "", r"engine push muster:0\.1\.0 docker-archive:(\S+):muster:0\.1\.0"),
-        ("buildah version 1.28.2", "save", r"engine push muster:0\.1\.0 docker-archive:(\S+):muster:0\.1\.0"),
+        ("Docker version 28.2.2, build e6534b4", "push", rf"engine save --output (\S+) {TAG}"),
+        ("podman version 4.3.1", "", rf"engine push {TAG} docker-archive:(\S+):{TAG}"),
+        ("buildah version 1.28.2", "save", rf"engine push {TAG} docker-archive:(\S+):{TAG}"),
     ],
     ids=["docker", "podman", "buildah"],
 )
@@ -215,4 +216,4 @@ def test_kind_gets_the_image_of_each_engine_under_the_name_of_the_chart(machine,
     assert f"kind load image-archive {archive} --name muster" in calls()
     assert not Path(archive).parent.exists()
     (installed,) = [each for each in calls() if each.startswith("helm ")]
-    assert "--set image.repository=muster,image.tag=0.1.0,image.pullPolicy=Never" in installed
+    assert f"--set image.repository=muster,image.tag={__version__},image.pullPolicy=Never" in installed
