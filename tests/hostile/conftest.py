@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import binaries
 import pytest
 import siege
+from asking import FrontProxy
 from controlplane import ControlPlane
 from deployed import Deployed, Program
 from plane import running
@@ -39,11 +40,19 @@ def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         elif _MISSING:
             pytest.skip(f"real control plane: not run, {', '.join(_MISSING)} missing (make controlplane)")
         else:
-            made = Deployed(stack.enter_context(ControlPlane()), folder)
+            made = Deployed(stack.enter_context(ControlPlane(gates=["GenericWorkload"])), folder)
+            made.prepare_visibility()
+            made.start_visibility()
         asyncio.run(_prepare(made))
         yield made
-        for program in (made.scheduler, made.webhook):
+        for program in _programs(made).values():
             program.kill()
+
+
+def _programs(deployed: Deployed) -> dict[str, Program]:
+    """Return what runs; what answers tenants believes an API server's front proxy, which the sandbox hasn't."""
+    two = {"webhook": deployed.webhook, "scheduler": deployed.scheduler}
+    return two if isinstance(deployed, DeployedOnSandbox) else two | {"visibility": deployed.visibility}
 
 
 async def _prepare(deployed: Deployed) -> None:
@@ -58,11 +67,19 @@ async def besieged(deployed: Deployed) -> AsyncIterator[Siege]:
     async with (
         HttpTransport(await auth.load(str(deployed.plane.kubeconfig()))) as admin,
         HttpTransport(await auth.load(str(config))) as tenant,
+        contextlib.AsyncExitStack() as stack,
     ):
+        proxy = None
+        if not isinstance(deployed, DeployedOnSandbox):
+            port, authority = deployed.visibility_port, deployed.plane.proxy_authority
+            proxy = await stack.enter_async_context(
+                FrontProxy(port, deployed.folder / "ca.crt", authority, deployed.folder)
+            )
         made = Siege(
             Client(admin),
             Client(tenant),
-            lambda: (_watched("webhook", deployed.webhook), _watched("scheduler", deployed.scheduler)),
+            lambda: tuple(_watched(name, each) for name, each in _programs(deployed).items()),
+            proxy,
         )
         await siege.settled(made)
         yield made

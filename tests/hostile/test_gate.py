@@ -1,6 +1,6 @@
-"""Whatever a tenant writes that a real API server stores: both programs live, and the other tenant's gang starts.
+"""Whatever a tenant writes that a real API server stores: all programs live, and the other tenant's gang starts.
 
-Here all species of `hostile` come together, and both programs start again in the midst of what was stored. One by one they
+Here all species of `hostile` come together, and all programs start again in the midst of what was stored. One by one they
 come in `make soak` (test_species.py).
 """
 
@@ -38,9 +38,9 @@ async def test_all_species_together_stop_nobody_nor_programs_that_start_among_th
     assert missing <= {hostile.odd_queues, hostile.odd_scheduler_names}, besieged.answers
     await besieged.work()
     await besieged.stands(leader, resident)
-    for program in (deployed.webhook, deployed.scheduler):
+    for program in (deployed.webhook, deployed.scheduler, deployed.visibility):
         await asyncio.to_thread(program.end)
-    await started(besieged, deployed, "webhook", "scheduler")
+    await started(besieged, deployed, "webhook", "scheduler", "visibility")
     await besieged.work()
     leader = await besieged.lease()
     await besieged.work()

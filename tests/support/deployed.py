@@ -17,6 +17,7 @@ from auditlog import PREFIX
 from controlplane import ControlPlane, free_ports
 
 from certs import authority
+from muster.cli.installation import permissions
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.clock import SystemClock
@@ -92,6 +93,8 @@ class Deployed:
     webhook: Program
     scheduler: Program
     certificates: Program
+    visibility: Program
+    visibility_port: int
     metrics_port: int
 
     def __init__(self, plane: ControlPlane, folder: Path, *, programs: bool = True) -> None:
@@ -153,6 +156,27 @@ class Deployed:
             *("--metrics-port", str(self.metrics_port), "--metrics-tls", str(self.folder)),
         )
         return self.certificates
+
+    def prepare_visibility(self) -> None:
+        """Make the account of what answers tenants' questions, which `muster install` leaves to the chart."""
+        self.visibility_port = free_ports(1)[0]
+        self._kubeconfigs["muster-visibility"] = str(asyncio.run(self._make_visibility_account()))
+
+    async def _make_visibility_account(self) -> Path:
+        async with HttpTransport(await auth.load(str(self.plane.kubeconfig()))) as transport:
+            await permissions.apply(Client(transport), permissions.roles(legacy_apis=False, visibility=True))
+        return await self.kubeconfig_of("muster-visibility", names.SYSTEM_NAMESPACE)
+
+    def start_visibility(self, *, wait: bool = True) -> Program:
+        """Start what answers tenants' questions, once its account is prepared."""
+        self.visibility = Program(
+            self.folder / "visibility.log",
+            *(free_ports(1)[0], "muster.cli", "visibility", "--kubeconfig", self._kubeconfigs["muster-visibility"]),
+            *("--host", "127.0.0.1", "--port", str(self.visibility_port), "--certificates", str(self.folder)),
+            *("--config", str(self.folder / "scheduler.yaml"), "--drain", "0"),
+            wait=wait,
+        )
+        return self.visibility
 
     def serve_legacy_apis(self) -> None:
         """Install the kinds of kube-batch's groups too, and start both programs again to serve them."""

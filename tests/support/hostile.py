@@ -38,6 +38,11 @@ _READ = (
     names.POD_TRAITS,
     names.TURN,
     names.QUOTA_POLICY,
+    names.EXPECTED_DURATION,
+    names.TOPOLOGY_MODE,
+    names.TOPOLOGY_TIER,
+    names.DISRUPTION_MODE,
+    names.PREEMPTION_POLICY,
     "volcano.sh/preemptable",
     "volcano.sh/task-spec",
 )
@@ -332,7 +337,7 @@ def absurd_durations(tenant: Tenant) -> list[Request]:
     made = [
         group(tenant, tenant.name("while"), {"minMember": 1}, **{key: text})
         for text in texts
-        for key in (*_SLA, names.DELAY)
+        for key in (*_SLA, names.DELAY, names.EXPECTED_DURATION)
     ]
     made += [job(tenant, tenant.name("while"), spec(), **{names.DELAY: text}) for text in texts]
     made += [pod(tenant, tenant.name("while"), spec(activeDeadlineSeconds=each)) for each in (1, 2**31 - 1, 2**31, 0)]

@@ -21,8 +21,10 @@ from scheduler.simulator import state
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODES, DEVICES = 16, 8
+DRIVER = "devices.example.com"
 DEVICE_API = "resource.k8s.io/v1"
 Json = dict[str, Any]
+CLASS: Json = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
 
 
 def numbers(length: int) -> str:
@@ -50,11 +52,15 @@ def cluster() -> Iterator[Json]:
     for number in range(NODES):
         amounts = {"cpu": "64", "memory": "64Gi", "pods": "100"}
         yield made("Node", f"n{number}", "", {}, status={"allocatable": amounts})
-        pool = {"name": f"n{number}", "generation": 1, "resourceSliceCount": 1}
-        offered = [{"name": f"d{each}", "attributes": {"a": {"int": each}}} for each in range(DEVICES)]
-        spec = {"driver": "d", "pool": pool, "nodeName": f"n{number}", "devices": offered}
-        yield made("ResourceSlice", f"n{number}", "", spec, DEVICE_API)
-    yield made("DeviceClass", "gpu", "", {"selectors": [{"cel": {"expression": "device.driver == 'd'"}}]}, DEVICE_API)
+        yield made("ResourceSlice", f"n{number}", "", offered(f"n{number}"), DEVICE_API)
+    yield made("DeviceClass", "gpu", "", CLASS, DEVICE_API)
+
+
+def offered(node: str) -> Json:
+    """Return the spec of the slice of a node."""
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"d{each}", "attributes": {"a": {"int": each}}} for each in range(DEVICES)]
+    return {"driver": DRIVER, "pool": pool, "nodeName": node, "devices": devices}
 
 
 def waiting(namespace: str, name: str, devices: Json) -> Iterator[Json]:
@@ -84,13 +90,13 @@ def hostile(namespace: str) -> Iterator[Json]:
         yield from waiting(namespace, f"a{number}", {"requests": [exactly("r", expression)]})
     for number in range(40):
         requests = [exactly(f"r{each}", f"{number} == {number}") for each in range(DEVICES - 2)]
-        rule = {"matchAttribute": "d/a", "requests": ["r0", f"r{DEVICES - 3}"]}
+        rule = {"matchAttribute": f"{DRIVER}/a", "requests": ["r0", f"r{DEVICES - 3}"]}
         yield from waiting(namespace, f"b{number}", {"requests": requests, "constraints": [rule]})
 
 
 def decisions(cycles: int) -> Iterator[Plan]:
     """Decide; the other tenant's name is the last, so its turn is after all others of the queue."""
-    honest = waiting("victim", "zz", {"requests": [exactly("r", "device.attributes['d'].a >= 0")]})
+    honest = waiting("victim", "zz", {"requests": [exactly("r", f"device.attributes['{DRIVER}'].a >= 0")]})
     objects = [*cluster(), *(each for space in ("evil", "worse") for each in hostile(space)), *honest]
     loaded, policy, memory = state.load(objects, [names.SCHEDULER_NAME]), config.parse(config.DEFAULT), DecisionCache()
     for _ in range(cycles):

@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 import hostile
+import hostile_kinds
 from hostile import ODD, Species, Tenant, create, meta, patch, pod, spec
 
 from muster.kube.transport import STRATEGIC_PATCH, Request
@@ -282,8 +283,14 @@ FIELDS: tuple[Species, ...] = (
     odd_numbers,
 )
 
-SPECIES: tuple[Species, ...] = hostile.SPECIES + FIELDS
+SPECIES: tuple[Species, ...] = hostile.SPECIES + FIELDS + hostile_kinds.KINDS
 """All that there are."""
 
-LARGE: frozenset[Species] = hostile.LARGE | {many_labels, odd_selectors, beside_containers, odd_claims}
+LARGE: frozenset[Species] = hostile.LARGE | {
+    many_labels,
+    odd_selectors,
+    beside_containers,
+    odd_claims,
+    hostile_kinds.costly_claims,
+}
 """Those whose objects are large, or cost the API server much."""

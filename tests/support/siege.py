@@ -14,8 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hostile_claims
+import hostile_kinds
 import msgspec
 import workloads
+from asking import FrontProxy
 from deployed import Deployed
 
 from muster.kube import errors, wait
@@ -49,8 +52,10 @@ _AT_ONCE = {"gracePeriodSeconds": "0", "propagationPolicy": "Background"}
 _EDITOR = "mallory"
 _CONTENTS: tuple[Kind[Any], ...] = (
     *(kinds.DEPLOYMENTS, kinds.JOBS, kinds.PODS),
-    *(kinds.PODGROUPS, kinds.DISRUPTIONBUDGETS, kinds.CLAIMS),
+    *(kinds.PODGROUPS, kinds.DISRUPTIONBUDGETS, kinds.CLAIMS, kinds.RESOURCECLAIMS, hostile_kinds.TEMPLATES),
 )
+_ADDED: tuple[Kind[Any], ...] = (kinds.RESOURCECLAIMS, hostile_kinds.TEMPLATES, kinds.NATIVE_PODGROUPS)
+"""Kinds that the role edit doesn't include everywhere."""
 _AT_ONE_TIME = 500
 _CREATED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 _NUMBERS = itertools.count(1)
@@ -91,11 +96,13 @@ class Siege:
         in_flight: requests of one attack that are under way at once.
         created: objects that were stored; ``stored`` counts changes of them too.
         late: how often the other tenant had to ask again, by why.
+        proxy: asks what answers tenants, where that runs.
     """
 
     admin: Client
     tenant: Client
     programs: Callable[[], tuple[Watched, ...]]
+    proxy: FrontProxy | None = None
     in_flight: int = 8
     created: int = 0
     stored: Counter[str] = field(default_factory=Counter)
@@ -255,6 +262,29 @@ class Siege:
         assert all(0 < size < resident[name] + MOST_GROWTH for name, size in now.items()), (resident, now)
         assert {VICTIM, "guaranteed"} <= set(await self.ledgers())
         await self.within()
+        if self.proxy is not None:
+            await self.told(self.proxy)
+
+    async def told(self, proxy: FrontProxy) -> None:
+        """Have the other tenant's questions answered, and then the hostile one's about what is stored of it."""
+        status, queues = await proxy.ask("/queues")
+        assert (status, {VICTIM, names.DEFAULT_QUEUE} <= {each["metadata"]["name"] for each in queues["items"]}) == (
+            200,
+            True,
+        )
+        meta = {"name": "asked", "namespace": VICTIM}
+        wanted = {"apiVersion": "batch/v1", "kind": "Job", **workloads.job("asked", GANG), "metadata": meta}
+        status, answer = await proxy.ask(f"/namespaces/{VICTIM}/admissions", {"spec": {"objects": [wanted]}})
+        assert (status, answer["status"]["objects"][0]["outcome"]) == (201, "admitted"), answer
+        for namespace in HOSTILE:
+            for kind in (kinds.PODGROUPS, kinds.PODS):
+                await self._ask_about(proxy, kind, namespace)
+
+    async def _ask_about(self, proxy: FrontProxy, kind: Kind[Any], namespace: str) -> None:
+        noun = "podgroups/" if kind is kinds.PODGROUPS else "workloads/pod:"
+        for each in (await self.admin.page(kind, namespace, {"limit": "10"})).items:
+            status, answer = await proxy.ask(f"/namespaces/{namespace}/{noun}{each.name}/why")
+            assert status in {200, 404}, answer
 
     async def made(self) -> int:
         """Count the objects that were made since the API server started, of the kinds that count here and by whomever."""
@@ -350,6 +380,8 @@ async def started(siege: Siege, deployed: Deployed, *programs: str) -> None:
         deployed.start_webhook(wait=False)
     if "scheduler" in programs:
         deployed.start_scheduler(wait=False)
+    if "visibility" in programs:
+        deployed.start_visibility(wait=False)
     await siege.ready()
 
 
@@ -360,6 +392,11 @@ async def prepare(admin: Client, cpu: str = "32", nodes: int = 4) -> None:
         about = {"name": f"node-{number}", "labels": {"kubernetes.io/hostname": f"node-{number}"}}
         about["annotations"] = {"kwok.x-k8s.io/node": "fake"}
         await admin.create(kinds.NODES, {"metadata": about, "status": {"capacity": amounts, "allocatable": amounts}})
+        slice_ = {"metadata": {"name": f"node-{number}"}, "spec": hostile_claims.offered(f"node-{number}")}
+        await admin.create(kinds.RESOURCESLICES, slice_)
+    await admin.create(
+        kinds.DEVICECLASSES, {"metadata": {"name": hostile_kinds.DEVICE_CLASS}, "spec": hostile_claims.CLASS}
+    )
     await wait.until(
         admin,
         kinds.QUEUES,
@@ -382,7 +419,8 @@ async def make_editor(admin: Client) -> None:
     """Give the hostile tenant an account with the role `edit` in its namespaces, and what some clusters let tenants do besides."""
     await admin.create(kinds.SERVICEACCOUNTS, {"metadata": {"name": _EDITOR}}, "open")
     later = {"apiGroups": [""], "resources": ["pods/resize", "pods/ephemeralcontainers"], "verbs": ["patch"]}
-    await admin.create(kinds.CLUSTERROLES, {"metadata": {"name": "later-changes"}, "rules": [later]})
+    rules = [later, *({"apiGroups": [each.group], "resources": [each.plural], "verbs": ["create"]} for each in _ADDED)]
+    await admin.create(kinds.CLUSTERROLES, {"metadata": {"name": "later-changes"}, "rules": rules})
     for namespace, role in itertools.product(HOSTILE, ("edit", "later-changes")):
         binding = {
             "metadata": {"name": f"{_EDITOR}-{role}"},

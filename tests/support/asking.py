@@ -1,0 +1,43 @@
+"""A stand-in for the front proxy of an aggregated API: asks `muster visibility` directly, as whom it likes."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+from frontproxy import Authority
+
+from muster.visibility.paths import ROOT
+
+ADMIN = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
+SECONDS = 120.0
+
+
+class FrontProxy:
+    """Asks the program that listens on a port of loopback with a certificate of ``ca``."""
+
+    def __init__(self, port: int, ca: Path, authority: Authority, folder: Path) -> None:
+        self._url = f"https://127.0.0.1:{port}{ROOT}"
+        shown = folder / "front-proxy.pem"
+        shown.write_bytes(b"".join(authority.client("front-proxy-client")))
+        self._context = ssl.create_default_context(cafile=str(ca))
+        self._context.load_cert_chain(shown)
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(SECONDS))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._session.close()
+
+    async def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
+        """Return status and answer of a question, or of an admission where there is a body."""
+        method = "GET" if body is None else "POST"
+        async with self._session.request(
+            method, self._url + path, json=body, headers=ADMIN, ssl=self._context
+        ) as answer:
+            return answer.status, json.loads(await answer.read())
