@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import ssl
 from collections.abc import Mapping
@@ -35,9 +37,18 @@ class FrontProxy:
         await self._session.close()
 
     async def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, Any]:
-        """Return status and answer of a question, or of an admission where there is a body."""
+        """Return status and answer of a question, or of an admission where there is a body; asked again as long as that is what is said."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                # Who has just started knows no cluster yet, and closed the connections of who was there before.
+                with contextlib.suppress(aiohttp.ClientConnectionError):
+                    status, answer = await self._ask(path, body)
+                    if status not in {429, 503}:
+                        return status, answer
+                await asyncio.sleep(0.2)
+
+    async def _ask(self, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
         method = "GET" if body is None else "POST"
-        async with self._session.request(
-            method, self._url + path, json=body, headers=ADMIN, ssl=self._context
-        ) as answer:
+        asked = self._session.request(method, self._url + path, json=body, headers=ADMIN, ssl=self._context)
+        async with asked as answer:
             return answer.status, json.loads(await answer.read())
