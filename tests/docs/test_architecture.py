@@ -100,7 +100,9 @@ def test_every_dependency_has_its_sentence_and_every_sentence_its_dependency():
     assert set(dependencies()) == run_time | dev, "docs/dependencies.md: one sentence for each"
 
 
-@pytest.mark.parametrize("requirement", sorted(PYPROJECT["project"]["dependencies"]), ids=name_of)
+@pytest.mark.parametrize(
+    "requirement", sorted(PYPROJECT["project"]["dependencies"]), ids=lambda each: f"package {name_of(each)}"
+)
 def test_a_sentence_names_the_modules_that_import_the_dependency(requirement):
     name = name_of(requirement)
     named = set(MODULE.findall(dependencies()[name]))
