@@ -75,8 +75,9 @@ async def _in_process(admission: Any, reviews: int) -> dict[str, float]:
     return spent
 
 
-async def call(port: int, path: str, body: bytes, reviews: int) -> None:
-    """Send reviews over connections that stay open."""
+async def call(port: int, path: str, body: bytes, reviews: int) -> list[float]:
+    """Send reviews over connections that stay open; return the seconds until each answer."""
+    taken: list[float] = []
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     head = f"POST {path}?timeout=5s HTTP/1.1\r\nHost: webhooks\r\nContent-Type: application/json\r\n"
@@ -85,14 +86,17 @@ async def call(port: int, path: str, body: bytes, reviews: int) -> None:
     async def one() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         for _ in range(reviews // CONNECTIONS):
+            began = time.perf_counter()
             writer.write(request)
             answer = await reader.readuntil(b"\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 200"), answer
             length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length"))
             await reader.readexactly(int(length.split(b":")[1]))
+            taken.append(time.perf_counter() - began)
         writer.close()
 
     await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
+    return taken
 
 
 def nanoseconds(pid: int) -> int:

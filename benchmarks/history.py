@@ -32,7 +32,7 @@ def table(figures: Sequence[Run], last: Run | None) -> str:
     lines = ["| what | to its limit | absolute | limit | goal | |", "|---|---|---|---|---|---|"]
     for each in figures:
         limit = f"{each['limit']:.4g} {each['unit']}" if each["limit"] else "the calibration"
-        ratio = f"{each['over']:.2f}" if each["limit"] else f"{each['over']:,.0f} loops"
+        ratio = _ratio(each)
         said = [{True: "met", False: "**not met**", None: ""}[each["met"]]]
         said += _compared(each, before.get(each["name"]))
         said += [each["note"]] if each["note"] else []
@@ -57,8 +57,12 @@ def _compared(figure: Run, before: Run | None) -> list[str]:
         return []
     change = _worse(figure) / _worse(before)
     if change >= SLOWER:
-        return [f"**slower**: {_worse(before):.3g} in the last run"]
-    return [f"faster: {_worse(before):.3g} in the last run"] if change <= 1 / SLOWER else []
+        return [f"**slower**: {_ratio(before)} in the last run"]
+    return [f"faster: {_ratio(before)} in the last run"] if change <= 1 / SLOWER else []
+
+
+def _ratio(figure: Run) -> str:
+    return f"{figure['over']:.2f}" if figure["limit"] else f"{figure['over']:,.0f} loops"
 
 
 def _worse(figure: Run) -> float:
