@@ -55,7 +55,7 @@ from webhooks.settings import WebhookSettings
 
 LOOPBACK: Final = "127.0.0.1"
 _LEADING_SECONDS: Final = 30.0
-_HERE: Final = RotationWaits(spread=timedelta(seconds=2), soak=timedelta(seconds=5))
+_HERE: Final = RotationWaits(spread=timedelta(seconds=1), soak=timedelta(seconds=2))
 """The embedded API server has a new bundle at once, and the one replica its new certificate within two seconds."""
 _HOSTS: Final = (LOOPBACK, "localhost")
 
