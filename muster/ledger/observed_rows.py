@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
 from typing import Final
 
 from msgspec.structs import replace
 
 from muster.ledger.reservations import CLAIM, POD, PODGROUP
 from muster.ledger.rows import POD_SUMS, RESOURCEQUOTA, Row, RowState
+from muster.ledger.tally import Totals
 from muster.ledger.view import CLAIM_SOURCE, POD_SOURCE, QUOTA_SOURCE, LedgerView, ObservedGroup, source
-from muster.model.amounts import Resources
+from muster.model.amounts import NOTHING, Resources
 
 _PLACES: Final = {RESOURCEQUOTA: QUOTA_SOURCE, POD: POD_SOURCE, CLAIM: CLAIM_SOURCE}
 
@@ -40,3 +42,12 @@ def waiting(view: LedgerView, limits: frozenset[str]) -> list[Row]:
     """Mark the groups that wait for their minimum, those too that were granted it just now: their write may still fail."""
     rows = (seen(each, limits) for each in view.waiting())
     return [replace(row, state=RowState.UNRESERVED) for row in rows if row.amounts]
+
+
+def without(
+    names: Collection[str], quotas: Mapping[str, Totals], rows: Iterable[Row], view: LedgerView
+) -> Mapping[str, Totals]:
+    """Return totals without what the pods of some groups take beyond what these hold; where it has a row of its own, they are without."""
+    apart = {row.name for row in rows if row.kind == POD_SUMS}
+    beyond = reduce(Resources.__add__, map(view.beyond, sorted(set(names) - apart)), NOTHING)
+    return {name: each.without(beyond) for name, each in quotas.items()} if beyond else quotas

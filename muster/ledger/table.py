@@ -133,10 +133,11 @@ class Table(Struct, frozen=True):
         outside = [shown for shown in (*self._outside(view), *view.waiting()) if self.limits(shown.minimum)]
         limits, granted = limited_names(self.quotas, self.rows), observed_rows.granted(self.rows)
         rows = {each: observed_rows.seen(each, limits) for each in outside if not (each.wanted and each.uid in granted)}
-        # What its own pods take already isn't asked for twice.
+        # What its own pods take already isn't asked for twice, nor where a view can't be folded in, as one of lists.
         mine = {each.name for each in outside if view.usage(each.name)}
         apart = self.fold(view, coming=mine) if mine else self
-        return {each: Tally(apart.quotas, apart.rows).add(rows[each]) if each in rows else () for each in outside}
+        quotas = observed_rows.without(mine, self.quotas, self.rows, view) if apart is self else apart.quotas
+        return {each: Tally(quotas, apart.rows).add(rows[each]) if each in rows else () for each in outside}
 
     def holders(self, view: LedgerView, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
         """Return who holds most of what is short, largest first: (name, those amounts)."""

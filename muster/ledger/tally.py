@@ -43,6 +43,11 @@ class Totals(Struct, frozen=True):
     used: Resources = NOTHING
     other: Resources = NOTHING
 
+    def without(self, beyond: Resources) -> Totals:
+        """Return them without what some pods take beyond what their groups hold."""
+        gone = Resources({name: beyond[limited(name)] for name in self.hard})
+        return replace(self, other=(self.other - gone).positive())
+
     @staticmethod
     def parse(name: str, totals: QuotaTotals) -> Totals:
         """Read what `render` wrote of the quota of this name.

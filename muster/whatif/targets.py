@@ -125,6 +125,8 @@ def _of_workload(state: ClusterObjects, kind: str, one: Job | Workload, schedule
         )
     if isinstance(one, Job) and conversion.job_finished(one):
         return Subject(title, remark="it is finished")
+    if native := grouping.native_group(template.spec.scheduling_group):
+        return _in_native_group(state, one.namespace, native, title)
     key = _group(state, one.namespace, name)
     if key is not None:
         return Subject(title, key)
@@ -146,10 +148,21 @@ def _of_pod(state: ClusterObjects, pod: Pod, schedulers: Collection[str]) -> Sub
     if pod.spec.scheduler_name not in schedulers:
         return Subject(title, pod=pod, remark=_others(pod.spec.scheduler_name, "spec.schedulerName", schedulers))
     name = grouping.group_of(pod.metadata)
+    if not name and (native := grouping.native_group(pod.spec.scheduling_group)):
+        return replace(_in_native_group(state, pod.namespace, native, title), pod=pod)
     if not name:
         return Subject(title, pod=pod, remark="it has no PodGroup yet: Muster creates one for it or for its owner")
     key = _group(state, pod.namespace, name)
     return Subject(title, key, pod) if key is not None else Subject(title, pod=pod, remark=_missing(name))
+
+
+def _in_native_group(state: ClusterObjects, namespace: str, native: str, title: str) -> Subject:
+    """Return the group that stands for a PodGroup of Kubernetes' own, of what ``title`` names."""
+    found = next(_generated_for(state, namespace, "podgroup", native), None)
+    if found is not None:
+        return replace(found, title=title)
+    named = f"PodGroup {native} of {names.KUBERNETES_GROUP} (spec.schedulingGroup)"
+    return Subject(title, remark=f"it names {named}, which Muster takes up once it exists and has pods")
 
 
 def _missing(name: str) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import binaries
 import pytest
-from both_kinds import GATES, GROUP, NATIVE, OURS, POD, Cluster, built, in_phase, up
+from both_kinds import GATES, GROUP, NATIVE, OURS, POD, Cluster, built, in_phase, native, up
 from controlplane import ControlPlane
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("native groups")]
@@ -30,6 +30,27 @@ kind: PodGroup
 metadata: {name: other}
 spec: {minMember: 2, minResources: {cpu: 2}}
 """
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, annotations: {scheduling.volcano.sh/queue-name: walked}}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      schedulerName: muster
+      schedulingGroup: {podGroupName: workers}
+      tolerations: [{operator: Exists}]
+      containers: [{name: main, image: busybox, resources: {requests: {cpu: 1}}}]
+"""
+QUEUE = """
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: walked}
+spec: {weight: 1}
+"""
 CLASS = """
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
@@ -40,7 +61,7 @@ preemptionPolicy: Never
 
 
 @pytest.fixture(scope="module")
-def native() -> Iterator[Path]:
+def serving() -> Iterator[Path]:
     """`muster up` on a control plane that serves native groups."""
     built(binaries.VERSION)
     with ControlPlane(gates=GATES) as plane, up(plane) as config:
@@ -48,22 +69,27 @@ def native() -> Iterator[Path]:
 
 
 @pytest.fixture
-def cluster(native: Path) -> Iterator[Cluster]:
+def cluster(serving: Path) -> Iterator[Cluster]:
     """A namespace of the test's own."""
-    cluster = Cluster(native)
+    cluster = Cluster(serving)
     yield cluster
     cluster.clear()
+
+
+def told(cluster: Cluster, *words: str, stdin: str = "") -> str:
+    """What a command of Muster prints, in one line."""
+    return " ".join(cluster.muster(*words, stdin=stdin).split())
 
 
 def test_the_group_follows_its_native_one_from_the_first_pod_to_the_last(cluster: Cluster) -> None:
     cluster.group("{gang: {minCount: 3}}", 3)
     found = cluster.condition("True")
     assert found["reason"] == "Scheduled"
-    native = cluster.get(NATIVE, "workers")["metadata"]
-    assert found.get("observedGeneration") == native.get("generation")
+    meta = cluster.get(NATIVE, "workers")["metadata"]
+    assert found.get("observedGeneration") == meta.get("generation")
     (ours,) = cluster.get(OURS)["items"]
     assert (ours["spec"]["minMember"], ours["spec"]["minResources"]) == (3, {"cpu": "3"})
-    assert [each["uid"] for each in ours["metadata"]["ownerReferences"]] == [native["uid"]]
+    assert [each["uid"] for each in ours["metadata"]["ownerReferences"]] == [meta["uid"]]
     cluster.run("delete", "pods", "--all", "--force", "--grace-period=0")
     cluster.run("delete", NATIVE, "workers")
     cluster.until(OURS, "", lambda found: not found["items"])
@@ -97,6 +123,42 @@ def test_the_queue_is_named_by_the_group(cluster: Cluster) -> None:
     assert any("no-such-queue" in each["message"] for each in events["items"])
     assert cluster.condition("False", "no-such-queue")["reason"] == "Unschedulable"
     assert cluster.placed() == 0
+
+
+def test_the_pods_of_a_deployment_join_it_and_its_owner_names_the_queue(cluster: Cluster) -> None:
+    cluster.apply(f"{QUEUE}---{DEPLOYMENT}")
+    cluster.until("pods", "", lambda found: len(found["items"]) == 3)
+    assert "PodGroup workers of scheduling.k8s.io" in told(cluster, "why", "deployment/web")
+    owner = cluster.get("deployment", "web")["metadata"]["uid"]
+    owners = f"ownerReferences: [{{apiVersion: apps/v1, kind: Deployment, name: web, uid: {owner}, controller: true}}]"
+    group = GROUP.replace("POLICY", "{gang: {minCount: 5}}").replace("MORE", "")
+    cluster.apply(group.replace("annotations: {scheduling.volcano.sh/queue-name: QUEUE}", owners))
+    waits = in_phase(cluster, "Pending")
+    assert (waits["spec"]["queue"], waits["spec"]["minMember"]) == ("walked", 5)
+    assert f"PodGroup {cluster.namespace}/workers is Pending" in told(cluster, "why", "deployment/web")
+    change = {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}
+    cluster.run("patch", NATIVE, "workers", "--type=merge", "-p", json.dumps(change))
+    cluster.condition("True")
+    assert cluster.placed() == 3
+    cluster.clear()
+    cluster.run("delete", "queue", "walked", "--wait=false")
+
+
+def test_what_its_pods_take_of_the_quota_counts_once(cluster: Cluster) -> None:
+    cluster.apply(QUOTA.replace('"4"', '"3"'))
+    made = cluster.run("apply", "-f", "-", stdin=native("{gang: {minCount: 4}}", range(4)))
+    assert 'pods "w-3" is forbidden: exceeded quota' in made.stdout
+    cluster.condition("False", "short by 1 requests.cpu")
+    why = told(cluster, "podgroup", "why", "workers")
+    assert "short by 1 requests.cpu" in why
+    assert "1 requests.cpu more (4 in all) in ResourceQuota team" in why
+
+
+def test_admit_says_that_its_queue_does_not_exist(cluster: Cluster) -> None:
+    text = native("{gang: {minCount: 1}}", range(1), queue="no-such-queue")
+    said = told(cluster, "admit", "-f", "-", stdin=text)
+    assert "no-such-queue" in said
+    assert "would start now" not in said
 
 
 def test_what_is_not_evaluated_waits_and_says_so(cluster: Cluster) -> None:
@@ -197,8 +259,8 @@ def test_a_cluster_is_upgraded_and_loses_nothing() -> None:
         running.apply(QUOTA)
         running.ours(3, 3)
         before = in_phase(running, "Running")
-        reserved = running.muster("quota", "view")
-        assert reserved.splitlines()[-1].split()[:4] == ["team", "requests.cpu", "4", "3"]
+        held = ["team", "requests.cpu", "4", "3"]
+        assert held in [line.split()[:4] for line in running.muster("quota", "view").splitlines()]
         waiting.ours(3, 3)
         in_phase(waiting, "Pending", "cpu")
         requests = plane.audit_log.read_text()
@@ -207,14 +269,14 @@ def test_a_cluster_is_upgraded_and_loses_nothing() -> None:
         assert in_phase(running, "Running")["metadata"]["uid"] == before["metadata"]["uid"]
         assert (running.placed(), waiting.placed()) == (3, 0)
         in_phase(waiting, "Pending", "cpu")
-        assert running.muster("quota", "view") == reserved
+        assert held in [line.split()[:4] for line in running.muster("quota", "view").splitlines()]
         beyond = running.run("apply", "-f", "-", stdin=OTHER)
         assert "short by 1 requests.cpu" in beyond.stdout
         running.clear()
         in_phase(waiting, "Running")
         waiting.clear()
         # With GenericWorkload alone.
-        native = Cluster(config, "native")
-        native.group("{gang: {minCount: 3}}", 3)
-        native.condition("True")
-        assert native.placed() == 3
+        alone = Cluster(config, "native")
+        alone.group("{gang: {minCount: 3}}", 3)
+        alone.condition("True")
+        assert alone.placed() == 3
