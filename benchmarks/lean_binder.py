@@ -12,7 +12,7 @@ import argparse
 import asyncio
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -64,8 +64,13 @@ async def run(kubeconfig: str, scheduler: str) -> None:
         )
         places = itertools.cycle([node.metadata.name for node in nodes.items])
         waiting: asyncio.Queue[_Meta] = asyncio.Queue()
-        for pod in _unbound(pods.items, scheduler):
-            waiting.put_nowait(pod)
+        known: set[str] = set()
+
+        def take(found: Iterable[_Object]) -> None:
+            for pod in _unbound(found, scheduler):
+                if pod.uid not in known:
+                    known.add(pod.uid)
+                    waiting.put_nowait(pod)
 
         async def bind() -> None:
             while True:
@@ -79,19 +84,15 @@ async def run(kubeconfig: str, scheduler: str) -> None:
                     await asyncio.sleep(_PAUSE)
                     waiting.put_nowait(pod)
 
-        async def follow() -> None:
-            query = {"watch": "true", "resourceVersion": pods.metadata.resource_version}
-            request = Request("GET", kinds.PODS.path(), query)
-            decoder = msgspec.json.Decoder(_Event)
-            async with transport.watch(request, idle=3600) as lines:
-                async for line in lines:
-                    event = decoder.decode(line)
-                    if event.type == "ADDED":
-                        for pod in _unbound([event.object], scheduler):
-                            waiting.put_nowait(pod)
+        async def follow(listed: _List) -> None:
+            while True:
+                take(listed.items)
+                await _watch(transport, listed.metadata.resource_version, take)
+                # An API server ends the watch of who falls behind, as on a busy machine.
+                listed = await _listed(transport, kinds.PODS.path())
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(follow())
+            group.create_task(follow(pods))
             for _ in range(_AT_ONCE):
                 group.create_task(bind())
 
@@ -101,7 +102,21 @@ async def _listed(transport: HttpTransport, path: str) -> _List:
     return msgspec.json.decode(answer.body, type=_List)
 
 
-def _unbound(pods: list[_Object], scheduler: str) -> Iterator[_Meta]:
+async def _watch(transport: HttpTransport, version: str, take: Callable[[Iterable[_Object]], None]) -> None:
+    """Take the pods that are created, until the watch ends."""
+    request = Request("GET", kinds.PODS.path(), {"watch": "true", "resourceVersion": version})
+    decoder = msgspec.json.Decoder(_Event)
+    try:
+        async with transport.watch(request, idle=3600) as lines:
+            async for line in lines:
+                event = decoder.decode(line)
+                if event.type == "ADDED":
+                    take([event.object])
+    except errors.KubeError as error:
+        print(f"the watch ended: {error}", file=sys.stderr, flush=True)
+
+
+def _unbound(pods: Iterable[_Object], scheduler: str) -> Iterator[_Meta]:
     return (pod.metadata for pod in pods if pod.spec.scheduler_name == scheduler and not pod.spec.node_name)
 
 
