@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,45 +17,36 @@ if TYPE_CHECKING:
 
     from muster.kube.client import Client
     from muster.whatif.cluster_view import ClusterObjects
-    from muster.whatif.forecast import StartForecast
+    from muster.whatif.start_forecast import StartForecast
     from scheduler.engine.policy import Policy
     from scheduler.model.snapshot import GroupKey
 
-SECONDS: Final = 5.0
-"""How long futures are played; the first is played to its end."""
-_PLAYS: Final = 30
+_SECONDS: Final = 5.0  # as `muster.visibility.plays` has it, which takes a while to import
 
 
 def option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--start``; the command gets whether it was given as ``start``."""
-    text = f"Also tell when what waits will start: the future is played for {SECONDS:.0f} seconds."
+    text = f"Also tell when what waits will start: the future is played for {_SECONDS:.0f} seconds."
     return click.option("--start", is_flag=True, help=text)(command)
 
 
-def told(
-    state: ClusterObjects, policy: Policy, schedulers: Sequence[str], seconds: float = SECONDS
-) -> Mapping[GroupKey, StartForecast]:
+def told(state: ClusterObjects, policy: Policy, schedulers: Sequence[str]) -> Mapping[GroupKey, StartForecast]:
     """Return when each waiting group of a cluster will start. Run times are those that users state, or of Jobs that ended and are still there.
 
     Raises:
         ClickException: the cluster can't be simulated.
     """
-    from muster.whatif.forecast import Forecaster
+    from muster.visibility import plays
     from muster.whatif.run_times import RunHistory
     from scheduler.simulator.state import UnreadableObjectError
 
     history = RunHistory()
     history.learn(state)
-    forecaster = Forecaster(state, policy, schedulers, history)
-    if not forecaster.waiting:
-        return {}
     try:
-        until, plays = time.monotonic() + seconds, [forecaster.play(0)]
-        while not forecaster.exact and len(plays) < _PLAYS and time.monotonic() < until:
-            plays.append(forecaster.play(len(plays)))
+        found = plays.forecasts(state, policy, schedulers, history)
     except UnreadableObjectError as error:
         raise click.ClickException(f"when something starts can't be told: {error}") from error
-    return forecaster.summary(plays)
+    return {each.key: each for each in found}
 
 
 async def of_cluster(client: Client) -> tuple[Mapping[GroupKey, StartForecast], datetime]:

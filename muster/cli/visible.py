@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 import click
 import msgspec
+from msgspec import Struct
 
 from muster.cli import output
 from muster.cli.connect import connected
 from muster.kube import errors
+from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
 from muster.model.amounts import Resources
 from muster.model.text import counted, listed
 from muster.visibility.paths import GROUP, ROOT
+
+if TYPE_CHECKING:
+    from muster.whatif.start_forecast import StartForecast
 
 Json = dict[str, Any]
 
 PARTIAL: Final = "this is the visibility API's answer: of other tenants it has amounts and positions, no names"
 _TRIES: Final = 5
 _PAUSE: Final = 1.0
+_PLAYED: Final = 60
+"""Times that a forecast is asked for until there is one."""
 
 
 def why_path(namespace: str, name: str) -> str:
     """Return where to ask about what is called ``name``, or kind/name."""
     return f"{ROOT}/namespaces/{quote(namespace, safe='')}/workloads/{quote(name.replace('/', ':', 1), safe=':')}/why"
+
+
+def starts_path(namespace: str) -> str:
+    """Return where to ask when the groups of a namespace start."""
+    return f"{ROOT}/namespaces/{quote(namespace, safe='')}/starts"
 
 
 def admission_path(namespace: str) -> str:
@@ -61,6 +74,66 @@ async def answer(
             else:
                 return found
     raise denied
+
+
+async def starts(
+    kubeconfig: str | None, context: str | None, namespace: str, denied: errors.ForbiddenError
+) -> VisibleStarts:
+    """Return when the groups of a namespace start; the first who asks waits until the cluster's future was played.
+
+    Raises:
+        ForbiddenError: as of `answer`.
+        KubeError: it can't answer now.
+        ClickException: there is no forecast.
+    """
+    for attempt in range(_PLAYED):
+        told = await answer(kubeconfig, context, Request("GET", starts_path(namespace)), denied)
+        if told is None:
+            raise denied
+        if told["forecast"]["state"] != "pending" or attempt == _PLAYED - 1:
+            return _read_starts(told)
+        await asyncio.sleep(_PAUSE)
+    raise denied
+
+
+def _read_starts(told: Json) -> VisibleStarts:
+    about = told["forecast"]
+    if "taken" not in about:
+        raise click.ClickException(about["message"])
+    if about["state"] == "failed":
+        click.echo(f"note: {about['message']}", err=True)
+    found = {each["metadata"]["name"]: each["status"] for each in told["items"]}
+    return VisibleStarts(found, datetime.fromisoformat(about["taken"]), about["ageSeconds"])
+
+
+class VisibleStarts(Struct, frozen=True):
+    """The starts of a namespace's groups, by name, as the API tells them, as of ``taken``, ``age`` seconds ago."""
+
+    groups: Mapping[str, Json]
+    taken: datetime
+    age: int
+
+    def forecast(self, name: str) -> StartForecast | None:
+        """Return when a group starts; None where it doesn't wait, or didn't then."""
+        found = self.groups.get(name)
+        return start_forecast(found) if found is not None else None
+
+    def data(self, name: str) -> Json:
+        """Write it for programs, with its age."""
+        return {**self.groups[name], "ageSeconds": self.age}
+
+    def text(self, name: str) -> str:
+        """Say it in a sentence, with its age; empty where there is none."""
+        found = self.forecast(name)
+        return f"{found.text(self.taken)} (as of {self.age} s ago)" if found is not None else ""
+
+
+def start_forecast(told: Json) -> StartForecast:
+    """Read a start that the API tells."""
+    from muster.whatif.start_forecast import StartForecast
+
+    others = ["workloads of other namespaces"] if told.get("unknownOthers") else []
+    return StartForecast.read(told, (*told.get("unknown", ()), *others))
 
 
 def tell_partial() -> None:
@@ -98,8 +171,8 @@ def _limit(told: Json) -> Iterator[str]:
         yield f"{named}, short by {amounts(limit['short'])}"
 
 
-def why_lines(told: Json, title: str, width: int) -> Iterator[str]:
-    """Write an answer on one screen."""
+def why_lines(told: Json, title: str, width: int, start: str = "") -> Iterator[str]:
+    """Write an answer on one screen; ``start`` is when it starts, a sentence."""
     if "message" in told:
         yield from output.hanging(f"{title} does not wait for Muster: {told['message']}", width)
         return
@@ -112,7 +185,7 @@ def why_lines(told: Json, title: str, width: int) -> Iterator[str]:
     reason = f", {told['reason']}" if told["reason"] else ""
     yield from output.hanging(f"{title} is {told['phase']}{more}: waiting at stage {told['stage']}{reason}", width)
     yield ""
-    yield from output.facts(facts(told), width)
+    yield from output.facts([*facts(told), *([("start", start)] if start else [])], width)
     if written := changes(told):
         yield ""
         yield "Each of these changes alone would let it start:"
@@ -170,6 +243,14 @@ def amounts(wanted: Mapping[str, str]) -> str:
 
 def start(told: Json) -> str:
     """Write when a group would start."""
+    return (
+        f"{_start(told)}; {start_forecast(told['start']).text(SystemClock().now())}"
+        if "start" in told
+        else _start(told)
+    )
+
+
+def _start(told: Json) -> str:
     own, others = told["after"], told["afterOthers"]
     after = ", ".join([*own, *([counted(others, "PodGroup") + " of other namespaces"] if others else [])])
     leaving = len(told["evicts"]) + told["evictsOthers"]

@@ -14,7 +14,7 @@ from muster.sandbox import virtual_time
 from muster.visibility.questions import Asked
 from muster.whatif import targets, tenants
 from muster.whatif.admission import MalformedObjectError, find_out
-from muster.whatif.cluster_view import PODGROUPS
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
 from muster.whatif.object_paths import path_of
 from muster.whatif.why import ask
 from scheduler.model.snapshot import GroupKey
@@ -93,14 +93,16 @@ def queues(asked: Asked) -> list[Json]:
     return tenants.queues(asked.state, asked.plan(), "")
 
 
-def admission(wanted: WantedObjects, definitions: Sequence[Mapping[str, Any]]) -> Callable[[Asked], Json]:
-    """Ask whether objects would be admitted, and when what starts would start; in virtual time, so nobody waits.
+def admission(
+    wanted: WantedObjects, definitions: Sequence[Mapping[str, Any]]
+) -> Callable[[Asked], tuple[Json, ClusterObjects | None]]:
+    """Ask whether objects would be admitted, and when what starts would start; in virtual time, so nobody waits. With it goes the cluster as it would be.
 
     Raises, when it is asked:
         RefusedObjectsError: an object isn't what its kind has.
     """
 
-    def answer(asked: Asked) -> Json:
+    def answer(asked: Asked) -> tuple[Json, ClusterObjects | None]:
         trial = find_out(
             asked.cluster.state,
             wanted.manifests,
@@ -112,7 +114,8 @@ def admission(wanted: WantedObjects, definitions: Sequence[Mapping[str, Any]]) -
             cluster=asked.cluster,
         )
         try:
-            return tenants.admitted(virtual_time.run(trial), wanted.namespace)
+            forecast = virtual_time.run(trial)
+            return tenants.admitted(forecast, wanted.namespace), forecast.after
         except MalformedObjectError as error:
             raise RefusedObjectsError(f"spec.objects: {error}") from error
         except Exception as error:

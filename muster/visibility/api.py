@@ -15,13 +15,16 @@ import msgspec
 
 from muster.kube.errors import KubeError
 from muster.kube.transport import JSON, Request, Response
-from muster.visibility import answers
+from muster.visibility import answers, forecasts
 from muster.visibility.access import Access, Attributes
 from muster.visibility.answers import RefusedObjectsError
+from muster.visibility.forecasts import StartForecasts
 from muster.visibility.metrics import OTHER, VisibilityMetrics
 from muster.visibility.paths import GROUP, ROOT, VERSION
+from muster.visibility.plays import NoForecastError
 from muster.visibility.questions import NotKnownYetError, Questions, TooManyQuestionsError
 from muster.visibility.requestheader import Caller
+from muster.whatif.cluster_view import ClusterObjects
 
 _AGAIN: Final = 1
 """Seconds after which a caller shall ask again."""
@@ -30,6 +33,7 @@ _RESOURCES: Final = (
     ("podgroups/position", True, "PodGroupPosition", ("get",)),
     ("podgroups/why", True, "PodGroupExplanation", ("get",)),
     ("queues", False, "QueueStanding", ("get", "list")),
+    ("starts", True, "PodGroupStart", ("list",)),
     ("workloads/why", True, "PodGroupExplanation", ("get",)),
 )
 _REASONS: Final[Mapping[int, str]] = {
@@ -86,8 +90,11 @@ def failure(code: int, message: str, *, after: int | None = None) -> Response:
 class VisibilityApi:
     """Answers requests of callers whose names are proved already."""
 
-    def __init__(self, questions: Questions, access: Access, definitions: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self, questions: Questions, starts: StartForecasts, access: Access, definitions: Sequence[Mapping[str, Any]]
+    ) -> None:
         self._questions = questions
+        self._starts = starts
         self._access = access
         self._definitions = definitions
         self.metrics = VisibilityMetrics(tuple(name for name, *_ in _RESOURCES))
@@ -135,8 +142,12 @@ class VisibilityApi:
         match _called(asked):
             case "admissions":
                 wanted = answers.read_objects(request.body, space)
-                told = await self._questions.ask(space, answers.admission(wanted, self._definitions))
+                told, after = await self._questions.ask(space, answers.admission(wanted, self._definitions))
+                if request.query.get("start") == "true" and after is not None:
+                    await self._add_starts(told, space, after)
                 return _json({**_head("Admission", "", space), "status": told}, 201)
+            case "starts":
+                return _json(self._starts_of(space))
             case "queues" if name:
                 found = await self._questions.ask("", answers.queues, "queues")
                 shown = next((each for each in found if each["queue"] == name), None)
@@ -159,6 +170,29 @@ class VisibilityApi:
             return failure(404, f'{asked.resource}.{GROUP} "{name}" not found')
         return _json({**_head(kind, name, space), "status": answer})
 
+    def _starts_of(self, space: str) -> dict[str, Any]:
+        """Return when the groups of a namespace start, with the age of what is told."""
+        known = self._starts.known()
+        items = [
+            {**_head("PodGroupStart", each.key.name, space), "status": forecasts.told(each, space)}
+            for each in known.found or ()
+            if each.key.namespace == space
+        ]
+        return {**_head("PodGroupStartList", ""), "items": items, "forecast": self._starts.about(known)}
+
+    async def _add_starts(self, told: dict[str, Any], space: str, after: ClusterObjects) -> None:
+        """Add to what would be admitted when it starts, which is played for it alone."""
+        try:
+            found = {
+                each.key.name: each for each in await self._starts.suppose(space, after) if each.key.namespace == space
+            }
+        except NoForecastError as error:
+            told["startUnknown"] = str(error)
+            return
+        for each in told["starts"]:
+            if each["podGroup"] in found:
+                each["start"] = forecasts.told(found[each["podGroup"]], space)
+
 
 def _attributes(path: str) -> Attributes | None:
     """Return what a path asks for; None where it is none of ours."""
@@ -169,8 +203,8 @@ def _attributes(path: str) -> Attributes | None:
             return Attributes("", "queues")
         case ["queues", str(name)] if name:
             return Attributes("", "queues", name=name)
-        case ["namespaces", str(space), "admissions"] if space:
-            return Attributes("", "admissions", namespace=space)
+        case ["namespaces", str(space), "admissions" | "starts" as resource] if space:
+            return Attributes("", resource, namespace=space)
         case ["namespaces", str(space), "podgroups", str(name), "why" | "position" as part] if space and name:
             return Attributes("", "podgroups", part, space, name)
         case ["namespaces", str(space), "workloads", str(name), "why"] if space and name:

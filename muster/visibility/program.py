@@ -26,6 +26,7 @@ from muster.visibility import requestheader
 from muster.visibility.access import Access
 from muster.visibility.api import VisibilityApi
 from muster.visibility.cluster import WatchedCluster
+from muster.visibility.forecasts import StartForecasts
 from muster.visibility.paths import GROUP, VERSION
 from muster.visibility.questions import Questions
 from muster.visibility.requestheader import CONFIGMAP, HeaderRules
@@ -90,21 +91,28 @@ async def answering(client: Client, clock: Clock, options: VisibilityOptions) ->
     """Answer in this process, without a listener; the cluster is watched while the context is open."""
     cluster = WatchedCluster(client, clock, options.namespace, legacy_apis=options.legacy_apis)
     questions = Questions(cluster.state, options.policy, options.schedulers, cluster.missing)
-    async with _kept(cluster, questions, options):
-        yield VisibilityApi(questions, Access(client, GROUP, VERSION), options.definitions)
+    starts = StartForecasts(cluster.state, clock.now, options.policy, options.schedulers)
+    async with _kept(cluster, questions, starts, options):
+        yield VisibilityApi(questions, starts, Access(client, GROUP, VERSION), options.definitions)
 
 
 @contextlib.asynccontextmanager
 async def _kept(
-    cluster: WatchedCluster, questions: Questions, options: VisibilityOptions
+    cluster: WatchedCluster, questions: Questions, starts: StartForecasts, options: VisibilityOptions
 ) -> AsyncIterator[list[asyncio.Task[None]]]:
     running = [
         asyncio.create_task(cluster.run(), name="cluster"),
         asyncio.create_task(questions.run(), name="states"),
+        asyncio.create_task(starts.run(), name="expected starts"),
     ]
+
+    def adopt(policy: Policy) -> None:
+        questions.adopt(policy)
+        starts.adopt(policy)
+
     if options.configuration is not None:
         live = LivePolicy(options.configuration, CollectorRegistry())
-        running.append(asyncio.create_task(live.run(questions.adopt), name="configuration"))
+        running.append(asyncio.create_task(live.run(adopt), name="configuration"))
     try:
         yield running
     finally:
@@ -124,12 +132,13 @@ async def serving(client: Client, clock: Clock, options: VisibilityOptions) -> A
     """
     cluster = WatchedCluster(client, clock, options.namespace, legacy_apis=options.legacy_apis)
     questions = Questions(cluster.state, options.policy, options.schedulers, cluster.missing)
-    api = VisibilityApi(questions, Access(client, GROUP, VERSION), options.definitions)
+    starts = StartForecasts(cluster.state, clock.now, options.policy, options.schedulers)
+    api = VisibilityApi(questions, starts, Access(client, GROUP, VERSION), options.definitions)
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-visibility-")))
         trust = _Trust(folder / "request-header-ca.crt")
         server: list[VisibilityServer] = []
-        running = await stack.enter_async_context(_kept(cluster, questions, options))
+        running = await stack.enter_async_context(_kept(cluster, questions, starts, options))
 
         def not_ready() -> list[str]:
             return [*([trust.trouble] if trust.trouble else []), *(server[0].not_ready() if server else ["starting"])]

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
+from numpy.random import Generator, default_rng
 
 from muster.ledger.reservations import COMPLETED
 from muster.model import grouping, kinds, names
 from muster.model.kinds import Kind
 from muster.model.objects import Job, Meta, Pod, PodGroup
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
+from muster.whatif.policies import without_evictions
 from muster.whatif.run_times import RunHistory, RunTime, of_workload
 from muster.whatif.simulated_admission import InMemoryAdmission
+from muster.whatif.start_forecast import NAMED, StartForecast
 from scheduler.engine.policy import Policy
 from scheduler.model.snapshot import GroupKey
 from scheduler.simulator import scenario
@@ -37,6 +39,11 @@ HORIZON: Final = 14 * 86400.0
 _HOPE: Final = 60.0
 """Seconds for which what waits is given its chance once nothing ends any more: with thousands of groups a day of that takes hours."""
 _FOREVER: Final = "inf"
+_LARGE: Final = 2000
+"""Groups beyond which nothing is evicted in a play: to try that takes most of the time of a decision there."""
+_PACES: Final = ((_LARGE, 60.0, 0.1), (500, 15.0, 0.05))
+"""Groups beyond which a play is less exact, for each decision takes long: seconds until it looks at what ended, and the share of the time that has
+passed."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _OVERDUE: Final = 0.5
 """What runs longer than all that is known of its like is taken to go on for up to so much of the time that it has run."""
@@ -45,52 +52,6 @@ _SCORES: Final = 300
 _FEWEST_SCORES: Final = 20
 _GRAIN: Final = 60.0
 """Seconds: of waits below it nobody minds the ratio."""
-
-
-class StartForecast(Struct, frozen=True):
-    """When a group will start.
-
-    Attributes:
-        key: which.
-        early, middle, late: eight of ten plays lie between the first and the last, half of them before the middle; None: at no time that
-            can be told.
-        unknown: where there is no time, the titles of running groups of which nobody says how long they run.
-    """
-
-    key: GroupKey
-    early: datetime | None = None
-    middle: datetime | None = None
-    late: datetime | None = None
-    unknown: tuple[str, ...] = ()
-
-    def brief(self, now: datetime) -> str:
-        """Say it in a column: ``14:20 (14:05-15:10)``, a minus where no time can be told."""
-        if self.middle is None or self.early is None:
-            return "-"
-        middle, early = _shown(self.middle, now), _shown(self.early, now)
-        late = _shown(self.late, now) if self.late is not None else ""
-        return middle if early == late else f"{middle} ({early}-{late})"
-
-    def text(self, now: datetime) -> str:
-        """Say it in a sentence; ``now`` decides whether the day has to be named."""
-        if self.middle is None or self.early is None:
-            if not self.unknown:
-                return "no time can be told: it doesn't start within two weeks as the cluster is"
-            some = ", ".join(self.unknown[:2]) + (" and others" if len(self.unknown) > len(self.unknown[:2]) else "")
-            return (
-                f"no time can be told: nobody says how long {some} will run; the annotation {names.EXPECTED_DURATION} or"
-                " activeDeadlineSeconds does"
-            )
-        middle, early = _shown(self.middle, now), _shown(self.early, now)
-        if self.late is None:
-            return f"about {middle} UTC, 80 %: from {early} on"
-        late = _shown(self.late, now)
-        return f"about {middle} UTC, 80 %: {early} to {late}" if early != late else f"about {middle} UTC"
-
-    def data(self) -> dict[str, Any]:
-        """Write it for programs: times as RFC 3339, None where there is none."""
-        times = {"early": self.early, "middle": self.middle, "late": self.late}
-        return {name: f"{at:%Y-%m-%dT%H:%M:%SZ}" if at is not None else None for name, at in times.items()}
 
 
 class Spread(Struct, frozen=True):
@@ -125,9 +86,10 @@ class ForecastScores:
 
 
 class Play(Struct, frozen=True):
-    """The future once: seconds until each waiting group starts; infinity where it doesn't."""
+    """The future once: seconds until each waiting group starts; infinity where it doesn't, or not before the play was cut off after ``until`` seconds."""
 
     starts: Mapping[GroupKey, float]
+    until: float = math.inf
 
 
 class _PlayedGroup(Struct):
@@ -151,12 +113,15 @@ class Forecaster:
 
     def __init__(self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str], history: RunHistory) -> None:
         self._state = state
-        self._policy = policy
         self._schedulers = tuple(schedulers)
         self._workloads = _workloads(state)
+        count = len(self._workloads)
+        self._policy = without_evictions(policy) if count > _LARGE else policy
+        self._pace = next(((pace, stretch) for most, pace, stretch in _PACES if count > most), None)
         for each in self._workloads.values():
             each.time = of_workload(each.jobs, each.pods, each.group.metadata, history)
         self.waiting = tuple(each.key for each in self._workloads.values() if each.waits)
+        self._endless = _endless(self._workloads.values())
 
     @property
     def exact(self) -> bool:
@@ -166,59 +131,67 @@ class Forecaster:
             for each in self._workloads.values()
         )
 
-    def play(self, seed: int) -> Play:
+    def play(self, seed: int, cut: Callable[[float], bool] = lambda _: False) -> Play:
         """Play one future; the same for the same seed.
+
+        Args:
+            seed: decides about what is left to chance.
+            cut: asked after each decision, with the seconds that have been played, whether to end here.
 
         Raises:
             UnreadableObjectError: the cluster can't be simulated.
         """
-        objects = dict(self._state.objects) | self._with_run_times(np.random.default_rng(seed))
+        objects = dict(self._state.objects) | self._with_run_times(default_rng(seed))
         found = scenario.of_objects(objects, self._schedulers, seed, HORIZON)
         admission = InMemoryAdmission(WebhookSettings(found.schedulers, delay=self._policy.enqueues))
-        setup = replace(found.setting(self._policy, admission), start=self._state.taken)
+        setup = replace(found.setting(self._policy, admission), start=self._state.taken, rests=True)
+        if self._pace is not None:
+            setup = replace(setup, pace=self._pace[0], stretch=self._pace[1])
         simulation = Simulation(setup)
         gangs = simulation.lifecycle.gangs
         left = {(key.namespace, key.name): key for key in self.waiting}
         starts: dict[GroupKey, float] = {}
+        until = math.inf
 
         def enough() -> bool:
+            nonlocal until
             for home in list(left):
                 gang = gangs.get(home)
                 if gang is not None and gang.started is not None:
                     starts[left.pop(home)] = gang.started
-            return not left
+            if left and cut(simulation.lifecycle.now):
+                until = simulation.lifecycle.now
+            return not left or until < math.inf
 
         simulation.run(lambda _: None, enough, hope=_HOPE)
         # Those that ended between two looks are no longer among the groups.
         for gang in simulation.lifecycle.history:
             if gang.home in left and gang.started is not None:
                 starts[left.pop(gang.home)] = gang.started
-        return Play({key: starts.get(key, math.inf) for key in self.waiting})
+        return Play({key: starts.get(key, math.inf) for key in self.waiting}, until)
 
     def summary(self, plays: Sequence[Play], spread: Spread = UNMOVED) -> dict[GroupKey, StartForecast]:
         """Sum plays up, at least one."""
-        return {key: self._summed(key, [each.starts[key] for each in plays], spread) for key in self.waiting}
+        return {key: self._summed(key, plays, spread) for key in self.waiting}
 
-    def _summed(self, key: GroupKey, seconds: Sequence[float], spread: Spread) -> StartForecast:
-        early, middle, late = quantiles(seconds, spread)
+    def _summed(self, key: GroupKey, plays: Sequence[Play], spread: Spread) -> StartForecast:
+        early, middle, late = quantiles([each.starts[key] for each in plays], spread)
         if math.isinf(middle):
-            return StartForecast(key, unknown=self._unknown())
+            # Until then it hadn't started in half of the plays.
+            passed = _quantile(sorted(min(each.starts[key], each.until) for each in plays), _MIDDLE)
+            return StartForecast(key, after=self._at(passed), unknown=self._unknown(key.namespace))
         return StartForecast(key, self._at(early), self._at(middle), self._at(late))
 
     def _at(self, seconds: float) -> datetime | None:
         return self._state.taken + timedelta(seconds=seconds) if math.isfinite(seconds) else None
 
-    def _unknown(self) -> tuple[str, ...]:
-        """Return the groups that run and of which nobody says for how long, by name."""
-        return tuple(
-            grouping.title(each.key.namespace, each.key.name, grouping.owner_of(each.group.metadata))
-            for each in self._workloads.values()
-            if each.time is None and any(pod.spec.node_name for pod in each.pods)
-        )
+    def _unknown(self, namespace: str) -> tuple[str, ...]:
+        """Return some groups that run and of which nobody says for how long, by name, those of a namespace first."""
+        return tuple(dict.fromkeys([*self._endless[namespace], *self._endless[""]]))[: NAMED + 1]
 
     # ── run times ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _with_run_times(self, lots: np.random.Generator) -> dict[Kind[Any], tuple[Any, ...]]:
+    def _with_run_times(self, lots: Generator) -> dict[Kind[Any], tuple[Any, ...]]:
         """Return the Jobs and the pods that haven't ended, with the time that each runs from now on."""
         drawn = {name: self._drawn(each, lots) for name, each in self._workloads.items()}
         pods, jobs = [], []
@@ -233,7 +206,7 @@ class Forecaster:
                 jobs.append(replace(job, spec=replace(job.spec, template=template)))
         return {kinds.PODS: tuple(pods), kinds.JOBS: tuple(jobs)}
 
-    def _drawn(self, each: _PlayedGroup, lots: np.random.Generator) -> tuple[float, float]:
+    def _drawn(self, each: _PlayedGroup, lots: Generator) -> tuple[float, float]:
         """Draw the seconds that a workload runs, and those that are left of it where it runs."""
         if each.time is None:
             return math.inf, math.inf
@@ -291,6 +264,19 @@ def _workloads(state: ClusterObjects) -> dict[GroupName, _PlayedGroup]:
     return found
 
 
+def _endless(workloads: Iterable[_PlayedGroup]) -> Mapping[str, list[str]]:
+    """Return the titles of some groups that run and of which nobody says for how long, by namespace, and some of all."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for each in workloads:
+        if each.time is None and any(pod.spec.node_name for pod in each.pods):
+            for some in (found[each.key.namespace], found[""]):
+                if len(some) <= NAMED:
+                    some.append(
+                        grouping.title(each.key.namespace, each.key.name, grouping.owner_of(each.group.metadata))
+                    )
+    return found
+
+
 def _rounds(job: Job) -> int:
     """Return how often a Job's pods are made, one after the other."""
     at_once = max(job.spec.parallelism or 1, 1)
@@ -304,13 +290,3 @@ def _running_for(pod: Pod, seconds: float) -> Pod:
 def _told(meta: Meta, seconds: float) -> Meta:
     text = _FOREVER if math.isinf(seconds) else f"{max(seconds, 1.0):.3f}"
     return replace(meta, annotations={**(meta.annotations or {}), names.RUN_SECONDS: text})
-
-
-def _shown(at: datetime, now: datetime) -> str:
-    return (
-        f"{at:%H:%M}"
-        if at.date() == now.date()
-        else f"{at:%a %H:%M}"
-        if at - now < timedelta(days=6)
-        else f"{at:%Y-%m-%d %H:%M}"
-    )

@@ -48,3 +48,8 @@ def with_action(policy: Policy, name: str) -> Policy:
     actions.insert(place, ACTIONS[name])
     arguments = {**policy.arguments, name: ACTIONS[name].arguments_type()}
     return replace(policy, actions=tuple(actions), arguments=arguments)
+
+
+def without_evictions(policy: Policy) -> Policy:
+    """Leave out the actions that evict."""
+    return replace(policy, actions=tuple(each for each in policy.actions if each.name not in EVICTING))

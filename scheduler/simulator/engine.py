@@ -41,6 +41,9 @@ _NEVER: Final = float("inf")
 HOPE: Final = 86400.0
 """Seconds for which groups that wait are given their chance, once nothing else is going to happen."""
 _TELL: Final = 100
+_FIRST_REST: Final = 10.0
+_LONGEST_REST: Final = 600.0
+"""Seconds from a cycle that came to nothing to the next one that only time calls for, where a simulation rests."""
 _SETTLED: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
 """Phases that change nothing for others: what such a group uses was counted before."""
 
@@ -53,6 +56,10 @@ class SimulationSetup(Struct, frozen=True):
         existing, created: groups, Jobs and pods that are there, and that are created at the beginning, with their kinds.
         trace: what arrives later, the earlier first.
         until: seconds after which to stop; infinity: when nothing can happen any more.
+        rests: whether cycles that time alone calls for come ever more rarely where they come to nothing, for one that would rather have an
+            answer soon than to the second.
+        pace: seconds from one cycle to the next one that the end of something calls for, at least.
+        stretch: the same as a share of the seconds that have passed: what is far ahead may be less exact.
     """
 
     cluster: Cluster
@@ -67,6 +74,9 @@ class SimulationSetup(Struct, frozen=True):
     priorities: tuple[PriorityClass, ...] = ()
     trace: tuple[TraceJob, ...] = ()
     until: float = _NEVER
+    rests: bool = False
+    pace: float = MIN_CYCLE_INTERVAL_SECONDS
+    stretch: float = 0.0
 
 
 class SimulationProgress(Struct):
@@ -90,6 +100,7 @@ class Simulation:
         self._due = 0.0
         self._last = -MIN_CYCLE_INTERVAL_SECONDS
         self._waiting = False
+        self._rest = 0.0
         self._thins = satisfied.may_set_aside(setup.policy)
         self.measures = Measures(setup.capacity, setup.queues)
         self._last_event = 0.0
@@ -138,7 +149,7 @@ class Simulation:
                 break
             self.lifecycle.now = at
             if event <= at:
-                self._last_event = at
+                self._last_event, self._rest = at, 0.0
             for callback in events.due(at):
                 callback()
             while coming is not None and coming.arrival <= at:
@@ -190,7 +201,11 @@ class Simulation:
     def _freed(self) -> None:
         """Have one run where somebody waits: to others, what became free is nothing to decide about."""
         if self._waiting:
-            self._arrived()
+            self._due = min(self._due, max(self.lifecycle.now, self._last + self._pace))
+
+    @property
+    def _pace(self) -> float:
+        return max(self._setup.pace, self._setup.stretch * self.lifecycle.now)
 
     def _cycle(self) -> None:
         now = self._moment
@@ -210,7 +225,11 @@ class Simulation:
                 self._last_event = self.lifecycle.now
             self._arrived()
             return
-        self._due = min(self._due, plan.wakes_at - self._setup.start.timestamp())
+        wakes = plan.wakes_at - self._setup.start.timestamp()
+        if self._setup.rests:
+            wakes = max(wakes, self.lifecycle.now + max(self._rest, self._setup.stretch * self.lifecycle.now))
+            self._rest = min(2 * self._rest or _FIRST_REST, _LONGEST_REST)
+        self._due = min(self._due, wakes)
 
     def _decide(self, *, records: bool) -> tuple[Snapshot, Plan]:
         for namespace, late in self._cluster.late():

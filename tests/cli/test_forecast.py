@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster.model import kinds, names
-from muster.whatif.forecast import Forecaster, ForecastScores, Spread, StartForecast, quantiles
+from muster.whatif.forecast import Forecaster, ForecastScores, Spread, quantiles
 from muster.whatif.run_times import RunHistory, RunTime, of_workload
+from muster.whatif.start_forecast import StartForecast
 from tests.support.asked import POLICY, TAKEN, gang, held_job, node, queue, state
 
 MINUTE = timedelta(minutes=1)

@@ -387,7 +387,7 @@ async def test_expected_starts_are_played_beside_the_page_from_what_people_state
             each["metadata"]["annotations"] |= {names.EXPECTED_DURATION: "90m"}
             each["status"]["startTime"] = "2026-01-01T11:00:00Z"
     now = seen(objects)
-    found = await forecasts.play(now, ["muster"])
+    found = await forecasts.Forecasts(["muster"]).play(now)
     assert found.missing == ""
     told = found.groups["team/waits"]
     assert told.at is not None
@@ -408,12 +408,12 @@ async def test_expected_starts_are_played_beside_the_page_from_what_people_state
             await asyncio.sleep(0)
     forecasting.cancel()
     start = msgspec.json.decode(body)["starts"]["groups"]["team/waits"]
-    assert start.keys() == {"text", "at", "from", "to"}
+    assert start.keys() == {"text", "at", "from", "to", "after"}
 
 
 @pytest.mark.processes
 async def test_a_future_that_takes_too_long_to_play_is_not_waited_for() -> None:
-    found = await forecasts.play(seen(), ["muster"], limit=0.0)
+    found = await forecasts.Forecasts(["muster"]).play(seen(), limit=0.0)
     assert found.missing == "no expected starts: this cluster's future isn't played within 0 seconds"
     assert forecasts.pause(found) > forecasts.INTERVAL
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from asked import POLICY, asked, gang, made, node, queue
+from asked import POLICY, TAKEN, asked, gang, made, node, queue
 from msgspec.structs import replace
 
 from muster.cli.installation import crds
@@ -21,6 +21,7 @@ from muster.kube.transport import Request, Response
 from muster.visibility import questions as asking
 from muster.visibility.access import Access, Attributes
 from muster.visibility.api import VisibilityApi
+from muster.visibility.forecasts import StartForecasts
 from muster.visibility.paths import GROUP, ROOT, VERSION
 from muster.visibility.questions import Asked, Questions, TooManyQuestionsError
 from muster.visibility.requestheader import Caller
@@ -50,6 +51,7 @@ def stored(*objects: Any) -> ClusterObjects:
 
 
 STATE = stored(*OBJECTS)
+NO_STARTS = StartForecasts(lambda: None, lambda: TAKEN, POLICY, ("muster",))
 
 
 class Permissions(Access):
@@ -78,7 +80,7 @@ async def answering() -> AsyncIterator[Answering]:
 
     def make(access: Access | None = None, state: ClusterObjects | None = STATE) -> VisibilityApi:
         opened.append(Questions(lambda: state, POLICY, ("muster",), lambda: ["the first list of pods"]))
-        return VisibilityApi(opened[-1], access or Permissions(), crds.manifests(legacy_apis=False))
+        return VisibilityApi(opened[-1], NO_STARTS, access or Permissions(), crds.manifests(legacy_apis=False))
 
     yield make
     for each in opened:
@@ -192,7 +194,7 @@ async def test_of_a_namespace_eight_questions_wait_and_of_others_there_is_room(a
     await asyncio.sleep(0)
     with pytest.raises(TooManyQuestionsError, match="8 questions of this namespace"):
         await made.ask("team", slow)
-    answer = await refused(VisibilityApi(made, Permissions(), ()))
+    answer = await refused(VisibilityApi(made, NO_STARTS, Permissions(), ()))
     assert (answer.status, answer.headers["retry-after"]) == (429, "1")
     others = [
         asyncio.create_task(made.ask(f"tenant-{number}", slow))

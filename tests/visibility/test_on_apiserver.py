@@ -197,6 +197,15 @@ async def test_the_commands_of_a_tenant_work_and_say_where_an_answer_is_a_part_o
     # Where lines are broken depends on the namespace's name.
     assert "would not start on the cluster as it is: the cluster, short by 1000 cpu" in " ".join(out.split())
     assert PARTIAL in note
+    out, note = await said("podgroup", "list", "--start", "-n", mine)
+    assert "START" in out
+    assert "expected starts are the visibility API's, as of" in note
+    out, _ = await said("podgroup", "why", "train", "--start", "-n", mine)
+    assert "start no time can be told: it doesn't start within two weeks" in " ".join(out.split())
+    out, _ = await said("podgroup", "why", "train", "--start", "-n", mine, "-o", "json")
+    assert json.loads(out)["start"].keys() == {"early", "middle", "late", "ageSeconds"}
+    out, _ = await said("admit", "--start", "-f", str(wanted), "-n", mine)
+    assert "no time can be told" in " ".join(out.split())
     out, _ = await said("top", "--once", "-n", mine)
     assert f"{mine}/train"[:20] in out
     assert f"note: of namespace {mine} alone" in out

@@ -64,7 +64,7 @@ def admit(
     try:
         basis = question.basis("muster.whatif.admission", lambda client, ready: _existing(client, wanted, ready))
     except errors.ForbiddenError as denied:
-        _print_visible(question, wanted, denied)
+        _print_visible(question, wanted, denied, start=start)
         return
     state = basis.state
     from muster.cli.answers.admit import data, lines
@@ -90,14 +90,18 @@ def admit(
     done(finding.status)
 
 
-def _print_visible(question: Question, wanted: Sequence[Manifest], denied: errors.ForbiddenError) -> None:
+def _print_visible(
+    question: Question, wanted: Sequence[Manifest], denied: errors.ForbiddenError, *, start: bool
+) -> None:
     """Print what the visibility API tells somebody who may not read the whole cluster."""
     spaces = {each.namespace for each in wanted}
     if len(spaces) != 1:
         raise denied
     (space,) = spaces
-    told = reading(_admission(question, wanted, space, denied))
+    told = reading(_admission(question, wanted, space, denied, start=start))
     visible.tell_partial()
+    if "startUnknown" in told:
+        click.echo(f"note: when it starts isn't known: {told['startUnknown']}", err=True)
     from muster.cli.answers.admit import status_of, told_lines
 
     if question.document:
@@ -109,13 +113,13 @@ def _print_visible(question: Question, wanted: Sequence[Manifest], denied: error
 
 
 async def _admission(
-    question: Question, wanted: Sequence[Manifest], space: str, denied: errors.ForbiddenError
+    question: Question, wanted: Sequence[Manifest], space: str, denied: errors.ForbiddenError, *, start: bool
 ) -> dict[str, Any]:
     async with connected(question.kubeconfig, question.context) as client:
         existing = await _existing(client, wanted, asyncio.create_task(asyncio.sleep(0)))
     own = [each for each in existing if (each.get("metadata") or {}).get("namespace") == space]
     body = msgspec.json.encode({"spec": {"objects": [dict(each.body) for each in wanted], "existing": own}})
-    request = Request("POST", visible.admission_path(space), {}, body)
+    request = Request("POST", visible.admission_path(space), {"start": "true"} if start else {}, body)
     found = await visible.answer(question.kubeconfig, question.context, request, denied)
     if found is None:
         raise denied

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from muster.cli import completion, starts
+from muster.cli import completion, starts, visible
 from muster.cli.commands.job import resume_job, suspend_job
 from muster.cli.commands.why import why
 from muster.cli.connect import connected, namespace_of, runs, served
@@ -14,6 +14,7 @@ from muster.cli.flags import ClusterGroup
 from muster.cli.listing import Column, ObjectPrinter, Selection, listing_options, one_option, viewed
 from muster.cli.options import cluster_options, done, dry_run_option, examples, namespace_option
 from muster.cli.output import age
+from muster.kube import errors
 from muster.model import grouping, kinds, names
 from muster.whatif.cluster_view import PODGROUPS
 
@@ -52,7 +53,15 @@ async def list_(
     """List PodGroups with their phases."""
     async with connected(kubeconfig, context) as client:
         where = "" if everywhere else namespace_of(namespace, kubeconfig, context)
-        columns = (*_COLUMNS[:-1], await _start_column(client), _COLUMNS[-1]) if start else _COLUMNS
+        columns: tuple[Column, ...] = _COLUMNS
+        if start:
+            try:
+                column = await _start_column(client)
+            except errors.ForbiddenError as denied:
+                if not where:
+                    raise
+                column = await _visible_column(kubeconfig, context, where, denied)
+            columns = (*_COLUMNS[:-1], column, _COLUMNS[-1])
         await ObjectPrinter(client, await served(client, PODGROUPS), columns, selection, where).show()
 
 
@@ -61,6 +70,16 @@ async def _start_column(client: Client) -> Column:
     found, taken = await starts.of_cluster(client)
     times = {(key.namespace, key.name): each.brief(taken) for key, each in found.items()}
     return Column("start", lambda each, _: times.get((each.namespace, each.name), "-"))
+
+
+async def _visible_column(
+    kubeconfig: str | None, context: str | None, namespace: str, denied: errors.ForbiddenError
+) -> Column:
+    """Return the column as the visibility API tells it to a tenant."""
+    found = await visible.starts(kubeconfig, context, namespace, denied)
+    click.echo(f"note: expected starts are the visibility API's, as of {found.age} s ago", err=True)
+    times = {name: one.brief(found.taken) for name in found.groups if (one := found.forecast(name)) is not None}
+    return Column("start", lambda each, _: times.get(each.name, "-"))
 
 
 @podgroup.command(epilog=examples("muster podgroup view train -n team-a"))

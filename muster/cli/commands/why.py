@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from muster.model.kinds import Kind
     from muster.whatif.cluster_view import ClusterObjects
-    from muster.whatif.forecast import StartForecast
+    from muster.whatif.start_forecast import StartForecast
     from muster.whatif.targets import Subject
     from muster.whatif.why import Explanation
 
@@ -51,7 +51,7 @@ def why(name: str, *, start: bool, **options: Any) -> None:
     try:
         basis = question.basis("muster.whatif.why")
     except errors.ForbiddenError as denied:
-        _print_visible(question, where, name, denied)
+        _print_visible(question, where, name, denied, start=start)
         return
     state = basis.state
     from muster.whatif import targets, why
@@ -68,7 +68,7 @@ def why(name: str, *, start: bool, **options: Any) -> None:
     done()
 
 
-def _print_visible(question: Question, where: str, name: str, denied: errors.ForbiddenError) -> None:
+def _print_visible(question: Question, where: str, name: str, denied: errors.ForbiddenError, *, start: bool) -> None:
     """Print what the visibility API tells somebody who may not read the whole cluster."""
     request = Request("GET", visible.why_path(where, name), {"changes": "true"})
     found = reading(visible.answer(question.kubeconfig, question.context, request, denied))
@@ -76,10 +76,15 @@ def _print_visible(question: Question, where: str, name: str, denied: errors.For
         raise click.ClickException(f'nothing called "{name}" in namespace {where} has a PodGroup or pods of Muster')
     told = found["status"]
     visible.tell_partial()
+    when = ""
+    if start and "stage" in told:
+        starts = reading(visible.starts(question.kubeconfig, question.context, where, denied))
+        when = starts.text(told["podGroup"])
+        told |= {"start": starts.data(told["podGroup"])} if when else {}
     if question.document:
         document(told, question.output)
         return
-    for line in visible.why_lines(told, f"{where}/{name}", question.width):
+    for line in visible.why_lines(told, f"{where}/{name}", question.width, when):
         click.echo(line)
 
 

@@ -8,7 +8,6 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,7 +60,7 @@ async def _serve(question: Question, port: int, interval: float, *, opens: bool,
         click.echo(server.url)
         work = [asyncio.create_task(reader.run())]
         if starts:
-            play = partial(forecasts.play, schedulers=question.schedulers)
+            play = forecasts.Forecasts(question.schedulers).play
             work.append(asyncio.create_task(reader.forecast(play, forecasts.pause)))
         try:
             with _opened(server.url) if opens else contextlib.nullcontext():

@@ -1,0 +1,90 @@
+"""The time at which a group will start, and how it is told to people and programs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec import Struct
+
+from muster.model import names
+from scheduler.model.snapshot import GroupKey
+
+NAMED: Final = 2
+"""Groups that are named where nobody says how long they run; one more says that there are others."""
+
+
+class StartForecast(Struct, frozen=True):
+    """When a group will start.
+
+    Attributes:
+        key: which.
+        early, middle, late: eight of ten plays lie between the first and the last, half of them before the middle; None: at no time that
+            can be told.
+        after: where there is no time because plays ended before, the time until which it hadn't started in half of them.
+        unknown: where there is no time, the titles of some running groups of which nobody says how long they run, those of its namespace
+            first.
+    """
+
+    key: GroupKey
+    early: datetime | None = None
+    middle: datetime | None = None
+    late: datetime | None = None
+    after: datetime | None = None
+    unknown: tuple[str, ...] = ()
+
+    def brief(self, now: datetime) -> str:
+        """Say it in a column: ``14:20 (14:05-15:10)``, ``>14:20`` where it is later than was played, a minus where no time can be told."""
+        if self.middle is None or self.early is None:
+            return f">{_shown(self.after, now)}" if self.after is not None else "-"
+        middle, early = _shown(self.middle, now), _shown(self.early, now)
+        late = _shown(self.late, now) if self.late is not None else ""
+        return middle if early == late else f"{middle} ({early}-{late})"
+
+    def text(self, now: datetime) -> str:
+        """Say it in a sentence; ``now`` decides whether the day has to be named."""
+        if self.middle is None or self.early is None:
+            if self.after is not None:
+                return f"after {_shown(self.after, now)} UTC: of a cluster of this size no more was played in the time that there is"
+            if not self.unknown:
+                return "no time can be told: it doesn't start within two weeks as the cluster is"
+            some = ", ".join(self.unknown[:NAMED]) + (" and others" if len(self.unknown) > NAMED else "")
+            return (
+                f"no time can be told: nobody says how long {some} will run; the annotation {names.EXPECTED_DURATION} or"
+                " activeDeadlineSeconds does"
+            )
+        middle, early = _shown(self.middle, now), _shown(self.early, now)
+        if self.late is None:
+            return f"about {middle} UTC, 80 %: from {early} on"
+        late = _shown(self.late, now)
+        return f"about {middle} UTC, 80 %: {early} to {late}" if early != late else f"about {middle} UTC"
+
+    def data(self) -> dict[str, Any]:
+        """Write it for programs: times as RFC 3339, None where there is none."""
+        times = {"early": self.early, "middle": self.middle, "late": self.late}
+        told = {name: _rfc3339(at) if at is not None else None for name, at in times.items()}
+        return told | ({"after": _rfc3339(self.after)} if self.after is not None else {})
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], unknown: tuple[str, ...]) -> StartForecast:
+        """Read what `data` wrote."""
+        early, middle, late, after = (
+            datetime.fromisoformat(data[name]) if data.get(name) else None
+            for name in ("early", "middle", "late", "after")
+        )
+        return cls(GroupKey("", "", ""), early, middle, late, after, unknown)
+
+
+def _rfc3339(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _shown(at: datetime, now: datetime) -> str:
+    return (
+        f"{at:%H:%M}"
+        if at.date() == now.date()
+        else f"{at:%a %H:%M}"
+        if at - now < timedelta(days=6)
+        else f"{at:%Y-%m-%d %H:%M}"
+    )
