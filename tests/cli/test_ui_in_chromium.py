@@ -175,16 +175,35 @@ async def test_what_was_chosen_is_there_again_when_the_page_is_loaded_again(page
     assert await page.run("document.querySelector('#tree .chosen').innerText.includes('night')")
 
 
-async def test_an_expected_start_is_drawn_with_its_interval_where_there_is_one(page: Page, opened: Any) -> None:
-    await page.send("Emulation.setTimezoneOverride", timezoneId="UTC")
-    await opened()
-    assert await page.run("document.querySelector('#legend-start').hidden")
-    start = "{at: '2026-01-01T12:20:00Z', from: '2026-01-01T12:05:00Z', to: '2026-01-01T13:10:00Z', text: 'about 12:20 UTC'}"
+async def expecting(page: Page, start: str) -> None:
+    """Have the page be told of an expected start."""
     await page.run(
         "window.fetch = (ask => async (path, options) => { const answer = await ask(path.startsWith('data') ? 'data?known=' : path, options);"
         " if (!path.startsWith('data')) return answer; const told = await answer.json();"
         f" told.starts = {{groups: {{'team/waits': {start}}}, missing: ''}};"
         " return new Response(JSON.stringify(told)); })(window.fetch)"
+    )
+
+
+async def test_what_starts_later_than_was_played_is_drawn_from_there_on(page: Page, opened: Any) -> None:
+    await page.send("Emulation.setTimezoneOverride", timezoneId="UTC")
+    await opened()
+    await expecting(page, "{at: null, from: null, to: null, after: '2026-01-01T12:20:00Z', text: 'after 12:20 UTC'}")
+    await page.until("!document.querySelector('#legend-start').hidden")
+    first = "[...document.querySelectorAll('#groups .row')].find(each => each.innerText.includes('waits'))"
+    assert "expected to start after 12:20 UTC" in await page.run(f"{first}.querySelector('.bar').ariaLabel")
+    assert ">12:20" in await page.run(f"{first}.innerText")
+    assert await page.run(f"getComputedStyle({first}.querySelector('.at')).display") == "none"
+    assert 0 < await page.run(f"parseFloat({first}.querySelector('.start').style.left)") < 100
+
+
+async def test_an_expected_start_is_drawn_with_its_interval_where_there_is_one(page: Page, opened: Any) -> None:
+    await page.send("Emulation.setTimezoneOverride", timezoneId="UTC")
+    await opened()
+    assert await page.run("document.querySelector('#legend-start').hidden")
+    await expecting(
+        page,
+        "{at: '2026-01-01T12:20:00Z', from: '2026-01-01T12:05:00Z', to: '2026-01-01T13:10:00Z', text: 'about 12:20 UTC'}",
     )
     await page.until("!document.querySelector('#legend-start').hidden")
     first = "[...document.querySelectorAll('#groups .row')].find(each => each.innerText.includes('waits'))"

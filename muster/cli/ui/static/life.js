@@ -14,7 +14,7 @@ export function showLife(title, body, life, start) {
   const axis = new Axis(first - (now - first) * 0.03, now + (now - first) * 0.02);
   const parts = [ticks(axis), track(life, axis), ...life.pods.slice(0, SHOWN).map((each) => lane(each, axis, now))];
   if (life.allPods > SHOWN) parts.push(element("p", "hint", `and ${life.allPods - SHOWN} more pods`));
-  if (start?.text) parts.push(element("p", "hint", start.at ? `Expected to start ${start.text}.` : start.text));
+  if (start?.text) parts.push(element("p", "hint", start.at || start.after ? `Expected to start ${start.text}.` : start.text));
   if (life.missing) parts.push(element("p", "hint", life.missing));
   body.replaceChildren(...parts, table(life));
 }

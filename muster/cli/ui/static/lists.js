@@ -154,7 +154,7 @@ export class Groups {
     this.now = moment(overview.taken);
     this.all = within === null;
     found.sort((one, other) => this.compare(one, other));
-    const expected = found.filter((each) => each.start?.at);
+    const expected = found.filter((each) => each.start?.at || each.start?.after);
     legend.hidden = !expected.length;
     this.axis = this.span(found, expected, Number(view.window));
     this.axis.draw(this.axisNode);
@@ -170,7 +170,7 @@ export class Groups {
   }
 
   span(found, expected, seconds) {
-    const ends = expected.map(({ start }) => moment(start.to ?? start.at) + 60_000).filter(Number.isFinite);
+    const ends = expected.map(({ start }) => moment(start.to ?? start.at ?? start.after) + 60_000).filter(Number.isFinite);
     const end = Math.max(this.now, ...ends);
     if (seconds) return new Axis(this.now - seconds * 1000, Math.min(end, this.now + seconds * 1000));
     // Nine of ten fit: one that has waited for a week must not press all others together.
@@ -193,15 +193,16 @@ export class Groups {
     reason.textContent = this.all ? `${item.queue} · ${why}` : why;
     put(parts[0], axis.at(created), axis.at(began));
     put(parts[1], held && !item.waits ? axis.at(began) : 1, held && !item.waits ? axis.at(now) : 0);
-    const { at, from, to } = item.start ?? {};
-    // Without an end nobody knows how late it may be.
-    const start = at ? [moment(from ?? at), moment(at), to ? moment(to) : axis.to] : null;
+    const { at, from, to, after } = item.start ?? {};
+    // Without an end nobody knows how late it may be; after a time there is only a beginning.
+    const start = at ? [moment(from ?? at), moment(at), to ? moment(to) : axis.to] : after ? [moment(after), null, axis.to] : null;
     put(parts[2], start ? axis.at(start[0]) : 1, start ? axis.at(start[2]) : 0);
-    mark(parts[3], start ? axis.at(start[1]) : -1);
+    mark(parts[3], at ? axis.at(start[1]) : -1);
     mark(parts[4], axis.to > now + 1000 ? axis.at(now) : -1);
     age.textContent = duration((now - (item.waits ? created : since)) / 1000);
-    when.textContent = start ? `~${clock(start[1], start[1] - now > 72_000_000 ? 86400 : 0)}` : "";
-    const expected = start ? `, expected to start ${item.start.text || `about ${clock(start[1])}`}` : "";
+    const told = start && (start[1] ?? start[0]);
+    when.textContent = start ? `${at ? "~" : ">"}${clock(told, told - now > 72_000_000 ? 86400 : 0)}` : "";
+    const expected = start ? `, expected to start ${item.start.text || `about ${clock(told)}`}` : "";
     whole.setAttribute("aria-label", `${item.waits ? "waits" : "runs"} since ${clock(item.waits ? created : since)}${expected}`);
     whole.title = whole.getAttribute("aria-label");
     node.title = why;

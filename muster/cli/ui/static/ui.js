@@ -1,5 +1,5 @@
 // The page: what is chosen in it, its keys, and the readings that it shows.
-import { chart, amount, moment, clock } from "./drawing.js";
+import { chart, amount, moment, clock, counted } from "./drawing.js";
 import { QueueTree, Groups, Quotas, Evictions } from "./lists.js";
 import { showLife } from "./life.js";
 import { WhatIf } from "./whatif.js";
@@ -67,7 +67,9 @@ function paint() {
 function paintSummary() {
   const { taken, queues, groups: all } = news.overview;
   const waiting = all.filter((each) => each.waits).length;
-  const said = [`${clock(moment(taken), 30)}`, `${queues.length} queues`, `${all.length - waiting} groups run or end`, `${waiting} wait`];
+  const running = all.filter((each) => !each.waits && each.running).length;
+  const over = all.length - waiting - running;
+  const said = [`${clock(moment(taken), 30)}`, counted(queues.length, "queue"), counted(all.length, "group"), `${waiting} waiting`, `${running} running`, ...(over ? [`${over} over`] : [])];
   by("summary").textContent = said.join(" · ");
   document.title = `${waiting} wait · muster ui`;
 }
