@@ -186,7 +186,7 @@ class VisibilityApi:
             found = {
                 each.key.name: each for each in await self._starts.suppose(space, after) if each.key.namespace == space
             }
-        except NoForecastError as error:
+        except (NoForecastError, OSError) as error:
             told["startUnknown"] = str(error)
             return
         for each in told["starts"]:
