@@ -144,9 +144,9 @@ class Forecaster:
         objects = dict(self._state.objects) | self._with_run_times(default_rng(seed))
         found = scenario.of_objects(objects, self._schedulers, seed, HORIZON)
         admission = InMemoryAdmission(WebhookSettings(found.schedulers, delay=self._policy.enqueues))
-        setup = replace(found.setting(self._policy, admission), start=self._state.taken, rests=True)
+        setup = replace(found.setting(self._policy, admission), start=self._state.taken)
         if self._pace is not None:
-            setup = replace(setup, pace=self._pace[0], stretch=self._pace[1])
+            setup = replace(setup, rests=True, pace=self._pace[0], stretch=self._pace[1])
         simulation = Simulation(setup)
         gangs = simulation.lifecycle.gangs
         left = {(key.namespace, key.name): key for key in self.waiting}
