@@ -334,16 +334,16 @@ def main() -> None:
         usual = statistics.median(abs(each.usual - each.waited) for each in found)
         held = sum(each.early - 1 <= each.waited <= each.late + 1 for each in found) / len(found)
         width = statistics.median(each.late - each.early for each in found)
-        later = sum(each.waited > each.late + 1 for each in found) / len(found)
-        moved = [each.moved for each in found]
-        moved_held = sum(one[0] - 1 <= each.waited <= one[2] + 1 for one, each in zip(moved, found, strict=True)) / len(
+        past = sum(each.waited > each.late + 1 for each in found) / len(found)
+        spans = [each.moved for each in found]
+        moved_held = sum(one[0] - 1 <= each.waited <= one[2] + 1 for one, each in zip(spans, found, strict=True)) / len(
             found
         )
-        moved_width = statistics.median(one[2] - one[0] for one in moved)
+        moved_width = statistics.median(one[2] - one[0] for one in spans)
         waited = statistics.median(each.waited for each in found)
         print(
             f"(c) seed {seed}, {len(found)} asked: median error {error / 60:.0f} min, of the queue's median wait {usual / 60:.0f} min ({error / usual - 1:+.0%});"
-            f" 80 % held in {held:.0%} ({later:.0%} started later), median width {width / 60:.0f} min of waits of {waited / 60:.0f} min;"
+            f" 80 % held in {held:.0%} ({past:.0%} started later), median width {width / 60:.0f} min of waits of {waited / 60:.0f} min;"
             f" moved by earlier ones {moved_held:.0%}, {moved_width / 60:.0f} min",
             flush=True,
         )
