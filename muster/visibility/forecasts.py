@@ -1,4 +1,4 @@
-"""When groups start, played while tenants ask for it: at most every half minute, one process at a time, and each answer has its age.
+"""Expected starts of groups, played while tenants ask for them: at most every half minute, one process at a time, and each answer has its age.
 
 Nobody waits for a play of the cluster: who asks first is told that there is none yet. What would become of objects that aren't there yet has to be played for them
 alone, so few may wait for that.
