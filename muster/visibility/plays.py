@@ -1,7 +1,7 @@
 """The future of a cluster, played by a process of its own: nice, bounded in memory and time, and killed when it hangs.
 
 Playing takes seconds of processor time, which answers would wait for, and a large cluster is in memory once more. As a program this is that process: it
-reads a `_Task` from its parent, and writes the forecasts as JSON.
+reads a `_PlayTask` from its parent, and writes the forecasts as JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NoForecastError(Exception):
     """No future was played; the text says why."""
 
 
-class _Head(NamedTuple):
+class _PlayTask(NamedTuple):
     """What goes to the process first; then the objects, by pieces."""
 
     state: ClusterObjects
@@ -92,7 +92,7 @@ async def play(
     Raises:
         NoForecastError: it took too long or too much memory, or the cluster can't be simulated.
     """
-    head = _Head(msgspec.structs.replace(state, objects={}), policy, tuple(schedulers), history, seconds)
+    head = _PlayTask(msgspec.structs.replace(state, objects={}), policy, tuple(schedulers), history, seconds)
     task = await asyncio.to_thread(_written, head, state.objects)
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, str(memory), str(math.ceil(limit)), stdin=asyncio.subprocess.PIPE,
@@ -118,7 +118,7 @@ async def play(
 # ── the task, as bytes ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _written(head: _Head, objects: Mapping[Kind[Any], tuple[Any, ...]]) -> bytes:
+def _written(head: _PlayTask, objects: Mapping[Kind[Any], tuple[Any, ...]]) -> bytes:
     """Write a task by pieces: a thread that pickles keeps all others from running until it is done with one."""
     file = io.BytesIO()
     pickler = pickle.Pickler(file, pickle.HIGHEST_PROTOCOL)
@@ -129,9 +129,9 @@ def _written(head: _Head, objects: Mapping[Kind[Any], tuple[Any, ...]]) -> bytes
     return file.getvalue()
 
 
-def _read(file: Any) -> tuple[_Head, ClusterObjects]:
+def _read(file: Any) -> tuple[_PlayTask, ClusterObjects]:
     unpickler = pickle.Unpickler(file)  # noqa: S301 - of the parent
-    head: _Head = unpickler.load()
+    head: _PlayTask = unpickler.load()
     objects: dict[Kind[Any], list[Any]] = {}
     for kind, items in _pieces(unpickler):
         objects.setdefault(kind, []).extend(items)
