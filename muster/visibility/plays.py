@@ -39,6 +39,7 @@ _FEWEST: Final = 8
 """Plays of which each has the time that it takes, if need be at the cost of how far they go: the first and the last of so many are eight of ten."""
 _PIECE: Final = 200  # objects that are written at once: other threads go on in between
 _NICE: Final = 10
+_NO_MEMORY: Final = 3  # exit status
 _TOLD: Final = 300
 
 
@@ -109,7 +110,7 @@ async def play(
         await child.wait()
     if child.returncode:
         last = complaints.decode(errors="replace").strip().rpartition("\n")[2]
-        if last.startswith("MemoryError"):
+        if child.returncode == _NO_MEMORY or last.startswith("MemoryError"):
             last = f"to play this cluster's future takes more than {memory >> 20} MiB"
         raise NoForecastError(last[:_TOLD] or f"the process that plays ended with status {child.returncode}")
     return msgspec.json.decode(said, type=list[StartForecast])
@@ -154,11 +155,13 @@ def _bounded(memory: int, seconds: int) -> None:
 
 def _main(memory: int, seconds: int) -> None:
     _bounded(memory, seconds)
-    head, state = _read(sys.stdin.buffer)
     try:
+        head, state = _read(sys.stdin.buffer)
         found = forecasts(state, head.policy, head.schedulers, head.history, head.seconds)
     except UnreadableObjectError as error:
         sys.exit(f"when something starts can't be told: {error}")
+    except MemoryError:
+        os._exit(_NO_MEMORY)  # There may be too little left to write a sentence.
     sys.stdout.buffer.write(msgspec.json.encode(found))
 
 
