@@ -45,7 +45,7 @@ def files() -> Mapping[str, str]:
 
 
 def _manual() -> Iterator[str]:
-    context = click.Context(muster, info_name="muster")
+    context = click.Context(muster, info_name="muster", **muster.context_settings)
     yield f'.TH MUSTER 1 "" "Muster {__version__}" "User Commands"'
     yield from (".SH NAME", "muster \\- gang scheduling, queues and quotas for batch workloads on Kubernetes")
     yield from (".SH SYNOPSIS", ".B muster", r"[\fIOPTIONS\fR] \fICOMMAND\fR [\fIARGS\fR]...")
@@ -55,14 +55,14 @@ def _manual() -> Iterator[str]:
     yield from _options(muster, context)
     yield ".SH COMMANDS"
     for path, command in reference.leaves(muster, ("muster",)):
-        yield from _command(path, command)
+        yield from _command(path, command, context)
     yield from (".SH EXIT STATUS", _text(_STATUS))
     yield from (".SH ENVIRONMENT", ".TP", ".B KUBECONFIG", "Files that name clusters, as with kubectl.")
     yield from (".SH SEE ALSO", r"kubectl(1); each command's \fB\-\-help\fR")
 
 
-def _command(path: tuple[str, ...], command: click.Command) -> Iterator[str]:
-    context = click.Context(command, info_name=" ".join(path))
+def _command(path: tuple[str, ...], command: click.Command, above: click.Context) -> Iterator[str]:
+    context = click.Context(command, parent=above, info_name=" ".join(path))
     yield f".SS {_text(' '.join(path))}"
     yield from (".B " + _text(" ".join(path)), _text(" ".join(command.collect_usage_pieces(context))))
     for paragraph in (command.help or "").split("\n\n"):
