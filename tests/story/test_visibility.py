@@ -47,5 +47,6 @@ def test_kubectl_lists_it_and_its_own_names_mean_what_they_did(up: Up):
     assert [line.split()[0] for line in listed.splitlines() if "visibility.muster.sh" in line] == [
         "admissions",
         "queues",
+        "starts",
     ]
     assert "Open" in kubectl(up.kubeconfig, "get", "queues").stdout

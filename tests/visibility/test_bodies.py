@@ -96,7 +96,7 @@ def changed(objects: list[Json], random: Random) -> list[Json]:
 def tried(body: bytes) -> Any:
     """Return the answer on a cluster of its own, or how it is refused."""
     try:
-        return answers.admission(answers.read_objects(body, "team"), DEFINITIONS)(Asked(STATE, POLICY, ("muster",)))
+        return answers.admission(answers.read_objects(body, "team"), DEFINITIONS)(Asked(STATE, POLICY, ("muster",)))[0]
     except RefusedObjectsError as error:
         return str(error)
 

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -331,6 +332,17 @@ async def played(**bounds: Any) -> list[StartForecast]:
     return await plays.play(contended(), POLICY, ["muster"], RunHistory(), **bounds)
 
 
+def children() -> set[str]:
+    """Return the processes of this one, ended ones that nobody waited for among them. A worker of pytest has a control plane, too."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # After the name, which may hold anything: the state, then the parent.
+            if stat.read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
+                found.add(stat.parent.name)
+    return found
+
+
 @pytest.mark.processes
 async def test_a_process_plays_what_is_played_here() -> None:
     assert await played() == plays.forecasts(contended(), POLICY, ["muster"], RunHistory())
@@ -338,10 +350,10 @@ async def test_a_process_plays_what_is_played_here() -> None:
 
 @pytest.mark.processes
 async def test_a_process_that_hangs_is_killed_and_none_is_left() -> None:
+    others = children()
     with pytest.raises(NoForecastError, match="isn't played within 0 seconds"):
         await played(limit=0.0)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)  # noqa: ASYNC222 - it doesn't block
+    assert children() <= others
 
 
 @pytest.mark.processes
