@@ -2,7 +2,7 @@
 
 Looks in $KUBEBUILDER_ASSETS, then in the cache, and builds what is missing there. Says what it does and how long it
 will take; a second run does nothing. Standard library only: it runs before anything is installed. With the argument
-`node`, what real nodes need is built, too: kubelet, kube-proxy and kube-scheduler of the same version, and etcdutl.
+`node`, what real nodes need is built, too: kubelet, kube-proxy and kube-scheduler of the same version, etcdutl, and what we need of cert-manager.
 
 $MUSTER_KUBERNETES names another version of Kubernetes than the newest: one of `VERSIONS`. With the argument `versions`,
 all of them are built.
@@ -63,6 +63,7 @@ OF_A_NODE = (
     Binary("kube-proxy", _KUBERNETES, "k8s.io/kubernetes/cmd/kube-proxy", _KUBERNETES_FLAGS),
     Binary("kube-scheduler", _KUBERNETES, "k8s.io/kubernetes/cmd/kube-scheduler", _KUBERNETES_FLAGS),
     Binary("etcdutl", "etcd", "go.etcd.io/etcd/etcdutl/v3", minutes=0.5),
+    Binary("cert-manager", "cert-manager", "muster.sh/tests/controlplane/cert-manager", minutes=3),
 )
 
 

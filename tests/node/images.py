@@ -23,6 +23,7 @@ import muster
 
 ROOT = Path(__file__).parents[2]
 MUSTER = f"muster:{muster.__version__}"
+FORMER = "muster:former"
 WORKLOADS = ("docker.io/library/busybox:1.37", "localhost/pause:1")
 """One image by two names: what the documents' examples run, and what holds a pod's namespaces."""
 _INCLUDED = "python3,python3-venv,python-is-python3,ca-certificates"
@@ -32,6 +33,7 @@ _COPIED += ("certs", "deploy/__init__.py", "deploy/crds", "deploy/policies", "de
 # What a machine's own pip and TLS heed, where it has them: a build sees them, and the image doesn't hold them.
 _OF_THE_MACHINE = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pip.conf")
 _KEPT = 3
+_FIRST = "4a3d82a4cbcc54e327004bd7991b390a4b5e6b43"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -42,6 +44,27 @@ class ImageError(RuntimeError):
 def archives() -> list[Path]:
     """Return the archives that every node loads, made where they aren't there yet."""
     return [_workload(), _muster()]
+
+
+def former(folder: Path) -> Path:
+    """Unpack the sources of the version before this one into a folder; return the archive of its image, `FORMER`.
+
+    That version is the last tag before this commit, and where there is none the commit at which tags were to begin.
+    """
+    told = subprocess.run(
+        ["git", "describe", "--tags", "--abbrev=0", "HEAD^"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    commit = told.stdout.strip() if told.returncode == 0 else _FIRST
+    packed = folder / "sources.tar"
+    _run("git", "archive", f"--output={packed}", commit)
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder, filter="data")
+    base = _base()
+
+    def make(target: Path) -> None:
+        _build(base, target, folder, FORMER, commit)
+
+    return _made("former", [base.name.encode(), commit.encode(), FORMER.encode()], make)
 
 
 def _folder() -> Path:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
 
+import images
 import platforms
 import pytest
 import yaml
 from nodes import Nodes
 
 
+class Former(NamedTuple):
+    """The version before this one: its sources, and the archive of its image."""
+
+    sources: Path
+    archive: Path
+
+
 @pytest.fixture(scope="session")
-def dual(real: None, figures: dict[str, float]) -> Iterator[Nodes]:
+def former(real: None) -> Iterator[Former]:
+    """What an upgrade begins with."""
+    with tempfile.TemporaryDirectory(prefix="muster-former-") as folder:
+        yield Former(Path(folder), images.former(Path(folder)))
+
+
+@pytest.fixture(scope="session")
+def dual(former: Former, figures: dict[str, float]) -> Iterator[Nodes]:
     """Two nodes whose pods have addresses of both families, and Muster in them."""
     begun = time.monotonic()
-    with Nodes(families=(4, 6)) as running:
+    with Nodes(families=(4, 6), more=[former.archive]) as running:
         running.figures = figures
         (running.folder / "values.yaml").write_text(yaml.safe_dump(platforms.VALUES))
         running.install("--values", str(running.folder / "values.yaml"))
