@@ -27,6 +27,7 @@ from scheduler.model.vectors import Vector
 from scheduler.topology import tier_sizes, tiers
 from scheduler.topology.device_claims import DeviceClaims
 from scheduler.topology.domains import TopologyCounts
+from scheduler.topology.extended_devices import with_devices
 from scheduler.topology.tiers import TopologyTree
 from scheduler.topology.volumes import Volumes
 
@@ -48,7 +49,7 @@ class Session:
     """
 
     def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime, cache: SessionCache) -> None:
-        self.snapshot = snapshot
+        snapshot = self.snapshot = with_devices(snapshot, cache.of_nodes)
         self.policy = policy
         self.now = now
         self.deadlines = Deadlines(now.timestamp())
@@ -83,12 +84,10 @@ class Session:
         self.allocations.tell(self.picker.touched)
 
     def _merge_classes(self) -> None:
-        merged = self.devices.merged
+        merged, asked = self.devices.merged, self.devices.asked
         for job in self.jobs if self.snapshot.devices.known else ():
-            if any(task.task_class.constraints.devices for task in job.waiting):
-                job.waiting = deque(
-                    merged(task) if task.task_class.constraints.devices else task for task in job.waiting
-                )
+            if any(asked(task.task_class) for task in job.waiting):
+                job.waiting = deque(merged(task) if asked(task.task_class) else task for task in job.waiting)
 
     def _order_tasks(self) -> None:
         key = self.extensions.waiting_key()

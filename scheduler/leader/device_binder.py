@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -19,16 +19,15 @@ from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
 from muster.model import kinds
 from muster.model.objects import DeviceClass, ResourceClaim
+from scheduler.leader.extended_claims import ExtendedClaimWriter, extended
 from scheduler.model import claims
-from scheduler.model.claims import ChosenDevices
+from scheduler.model.claims import DELETE_PROTECTION, ChosenDevices
 from scheduler.model.devices import Placement
+from scheduler.model.extended_resources import to_be_made
 from scheduler.model.plan import Bind
 from scheduler.model.pod_claims import ResourceClaimKey
 
 log = logging.getLogger(__name__)
-
-FINALIZER: Final = "resource.kubernetes.io/delete-protection"
-"""Keeps a claim that has devices until these are taken back."""
 
 
 class DeviceBinder:
@@ -38,6 +37,7 @@ class DeviceBinder:
         self._client = client
         self._claims = existing
         self._classes = classes
+        self._extended = ExtendedClaimWriter(client, existing, classes)
         self._locks: WeakValueDictionary[ResourceClaimKey, asyncio.Lock] = WeakValueDictionary()
 
     async def prepare(self, bind: Bind) -> bool:
@@ -47,7 +47,7 @@ class DeviceBinder:
             KubeError: the API server refused, or couldn't be reached.
         """
         try:
-            return all([await self._reserve(choice, bind) for choice in bind.devices])
+            return all([await self._prepare(choice, bind) for choice in bind.devices])
         except (errors.NotFoundError, errors.ConflictError) as error:
             log.info("pod %s gets other devices, or another node: %s", bind.task, error)
             return False
@@ -61,13 +61,26 @@ class DeviceBinder:
         pod = await self._client.find(kinds.PODS, bind.task.name, bind.task.namespace) if bind.devices else None
         if pod is not None and pod.metadata.uid == bind.task.uid and pod.spec.node_name:
             return
-        for choice in bind.devices:
+        made = self._extended.of(bind.task) if bind.devices else []
+        for each in made:
+            await self._extended.delete(each)
+        keys = {(each.namespace, each.name) for each in made}
+        for choice in (each for each in bind.devices if each.claim not in keys):
             async with self._lock(choice.claim):
                 claim = self._find(choice)
                 users = claim.status.reserved_for or () if claim is not None else ()
                 left = [each for each in users if each.get("uid") != bind.task.uid]
                 if claim is not None and len(left) < len(users):
                     await self._write(claim, {"reservedFor": left} | ({} if left else {"allocation": None}))
+
+    async def _prepare(self, choice: ChosenDevices, bind: Bind) -> bool:
+        made = await self._extended.make(choice, bind.task) if to_be_made(choice.claim) else choice
+        if made is None or not await self._reserve(made, bind):
+            return False
+        claim = self._find(made)
+        if claim is not None and extended(claim):
+            await self._extended.tell(claim, bind.task)
+        return True
 
     def _lock(self, key: ResourceClaimKey) -> asyncio.Lock:
         lock = self._locks.get(key)
@@ -100,9 +113,9 @@ class DeviceBinder:
 
     async def _protect(self, claim: ResourceClaim) -> ResourceClaim:
         finalizers = claim.metadata.finalizers or ()
-        if FINALIZER in finalizers:
+        if DELETE_PROTECTION in finalizers:
             return claim
-        change = {"metadata": _version(claim) | {"finalizers": [*finalizers, FINALIZER]}}
+        change = {"metadata": _version(claim) | {"finalizers": [*finalizers, DELETE_PROTECTION]}}
         return await self._client.patch(kinds.RESOURCECLAIMS, claim.name, change, claim.namespace)
 
     async def _write(self, claim: ResourceClaim, status: Mapping[str, Any]) -> None:

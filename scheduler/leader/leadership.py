@@ -325,7 +325,7 @@ class Leadership:
         began = self._deciding = loop.time()
         pending = sum(len(job.pending) for job in snapshot.jobs)
         # Tenants write the expressions that choose devices, so these are evaluated beside the loop.
-        quick = not snapshot.devices.claims and pending < INLINE_PENDING_PODS
+        quick = not snapshot.devices.asked(snapshot.axes.names) and pending < INLINE_PENDING_PODS
         inline = quick and self._took < INLINE_CYCLE_SECONDS
         try:
             if inline:

@@ -16,12 +16,15 @@ from msgspec import Struct, field
 from muster.model import device_quota
 from muster.model.device_quota import DeviceNeed
 from muster.model.objects import DeviceClass, NodeSelector, ResourceClaim, ResourceClaimTemplate, ResourceSlice
-from scheduler.model import devices
+from scheduler.model import devices, extended_resources
 from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, Slice, UnsupportedDevicesError
+from scheduler.model.extended_resources import StandIn
 from scheduler.model.pod_claims import ResourceClaimKey
 
 _OF_POD: Final = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim made from a template: which claim of its pod it is."""
+DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
+"""The finalizer that keeps a claim that has devices until these are taken back."""
 MOST_CONSUMERS: Final = 256
 """Pods that may use a claim, by the API."""
 
@@ -51,6 +54,7 @@ class ClaimState(Struct, frozen=True):
         wanted: what it requests; None where that can't be evaluated, for the reason in ``unsupported``.
         has: what it has been given; None where it waits.
         full: as many pods use it as may.
+        extended: it is for extended resources of its pod.
     """
 
     key: ResourceClaimKey
@@ -60,6 +64,7 @@ class ClaimState(Struct, frozen=True):
     has: ChosenDevices | None = None
     going: bool = False
     full: bool = False
+    extended: bool = False
 
 
 class OfferedDevices(Struct, frozen=True, eq=False):
@@ -91,6 +96,10 @@ class Devices(Struct, frozen=True, eq=False):
     chosen: Mapping[ResourceClaimKey, ChosenDevices] = field(default_factory=dict)
     taken: frozenset[DeviceId] = frozenset()
 
+    def asked(self, resources: Iterable[str]) -> bool:
+        """Whether there are claims, or some of the resources that pods request are devices."""
+        return bool(self.claims) or not self.offers.extended.keys().isdisjoint(resources)
+
 
 NO_DEVICES: Final = Devices()
 
@@ -106,9 +115,12 @@ def state_of(claim: ResourceClaim) -> ClaimState:
     status = claim.status
     has = _allocated(key, claim.metadata.uid, status.allocation) if status.allocation is not None else None
     going = claim.metadata.deletion_timestamp is not None
-    return ClaimState(
-        key, claim.metadata.uid, wanted, unsupported, has, going, len(status.reserved_for or ()) >= MOST_CONSUMERS
-    )
+    full, extended = len(status.reserved_for or ()) >= MOST_CONSUMERS, _extended(claim)
+    return ClaimState(key, claim.metadata.uid, wanted, unsupported, has, going, full, extended)
+
+
+def _extended(claim: ResourceClaim) -> bool:
+    return claim.metadata.annotation(extended_resources.ANNOTATION) == "true"
 
 
 def _allocated(key: ResourceClaimKey, uid: str, allocation: Mapping[str, Any]) -> ChosenDevices:
@@ -132,7 +144,7 @@ class DeviceCache:
         self._known = False
         self._slices: dict[str, Slice] = {}
         self._classes: dict[str, tuple[str, ...]] = {}
-        self._extended: dict[str, str] = {}
+        self._extended: dict[str, StandIn] = {}
         self._claims: dict[ResourceClaimKey, ClaimState] = {}
         self._templates: dict[ResourceClaimKey, ResourceClaimTemplate] = {}
         self._made: dict[tuple[str, str], ResourceClaimKey] = {}
@@ -149,12 +161,13 @@ class DeviceCache:
         self._changed()
         old = self._claims.pop(state.key, None)
         owner = claim.metadata.controller()
-        made = (owner.uid, claim.metadata.annotation(_OF_POD) or "") if owner is not None else None
+        name = extended_resources.OWN if state.extended else claim.metadata.annotation(_OF_POD) or ""
+        made = (owner.uid, name) if owner is not None else None
         if old is not None and old.has is not None:
             self._taken.subtract(old.has.taken)
         if gone:
-            if made is not None:
-                self._made.pop(made, None)
+            if made is not None and self._made.get(made) == state.key:
+                del self._made[made]
             return
         self._claims[state.key] = state
         if made is not None:
@@ -172,8 +185,7 @@ class DeviceCache:
         if gone:
             return
         self._classes[class_.name] = stated
-        if extended := str((class_.spec or {}).get("extendedResourceName") or ""):
-            self._extended[class_.name] = extended
+        self._extended[class_.name] = extended_resources.class_of(class_)
 
     def slice(self, part: ResourceSlice, *, gone: bool = False) -> None:
         """Learn of a part of a pool."""
@@ -212,9 +224,8 @@ class DeviceCache:
         if not self._known:
             return NO_DEVICES
         if self._offers is None:
-            self._offers = OfferedDevices(
-                tuple(self._slices.values()), dict(self._classes), {each: name for name, each in self._extended.items()}
-            )
+            stood_for = extended_resources.stood_for(self._extended.values())
+            self._offers = OfferedDevices(tuple(self._slices.values()), dict(self._classes), stood_for)
         if self._view is None:
             chosen = {each.claim: each for choices in self._chosen.values() for each in choices}
             taken = {device for device, count in self._taken.items() if count > 0}

@@ -140,12 +140,13 @@ class MatchAttribute(Struct, frozen=True):
 class ClaimedDevices(Struct, frozen=True, cache_hash=True, weakref=True):
     """What a claim requests: each request is a line of alternatives, of which the first that can be had counts.
 
-    ``namespace``: the claim's, which pays for what is tried.
+    ``namespace``: the claim's, which pays for what is tried; ``extended``: it is for extended resources, by which its requests are called.
     """
 
     requests: tuple[tuple[DeviceRequest, ...], ...]
     constraints: tuple[MatchAttribute, ...] = ()
     namespace: str = ""
+    extended: bool = False
 
 
 # ── claims ───────────────────────────────────────────────────────────────────────────────────────────────────────

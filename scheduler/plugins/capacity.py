@@ -110,7 +110,7 @@ class Capacity(Plugin):
         """Object to a task that takes its queue, or an ancestor, beyond what it may have."""
         devices = (
             self._device_objection(queue, task)
-            if self.arguments.devices and task.task_class.constraints.devices
+            if self.arguments.devices and self.session.devices.asked(task.task_class)
             else None
         )
         return devices or self._objection(queue, self.session.vector(task.task_class), 1, {}, within_cluster=True)
@@ -142,7 +142,7 @@ class Capacity(Plugin):
         for job in (job for queue in self._below[name] for job in queue.jobs):
             for task in job.info.tasks:
                 placed = task.status in OCCUPYING or task.uid in devices.placed
-                if placed and task.task_class.constraints.devices:
+                if placed and devices.asked(task.task_class):
                     found |= devices.requested(task)
         return found
 

@@ -25,6 +25,7 @@ class AxesChooser:
         self._offered: Counter[str] = Counter()
         self._changes = 0
         self._queues: dict[str, frozenset[str]] = {}
+        self._stood_for: Collection[str] = ()
         self._most = _MORE_NAMES
         self._last: tuple[Axes, int, int] | None = None
 
@@ -41,6 +42,12 @@ class AxesChooser:
         self._swap(self._queues.pop(name, frozenset()), after)
         if after:
             self._queues[name] = after
+
+    def devices(self, resources: Collection[str]) -> None:
+        """Learn for which resources classes of devices stand."""
+        if resources is not self._stood_for:
+            self._swap(frozenset(self._stood_for), frozenset(resources))
+            self._stood_for = resources
 
     def _swap(self, before: frozenset[str], after: frozenset[str]) -> None:
         for name in after - before:

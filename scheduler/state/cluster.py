@@ -73,8 +73,7 @@ class Cluster:
         self._images = NodeImages()
         self.storage, self.devices, self.network = StorageCache(), DeviceCache(), network.NetworkCache()
         self._jobs, self._restated = dict[GroupKey, JobInfo](), set[GroupKey]()
-        self._reservations, self._limited = Reservations(), LimitedNames()
-        self._limits_changed = set[str]()
+        self._reservations, self._limited, self._limits_changed = Reservations(), LimitedNames(), set[str]()
         self._changes, self._axes = 0, AxesChooser()
         self._closed: frozenset[str] = frozenset()
 
@@ -296,7 +295,8 @@ class Cluster:
         if self._grown:
             # In order from now on, so that there is little to sort next time.
             self._jobs, self._grown = {job.key: job for job in jobs}, False
-        usage = self._pods.usage
+        usage, devices = self._pods.usage, self.devices.view()
+        self._axes.devices(devices.offers.extended)
         axes = self._axes.needed(usage.axes, self._pods.classes, self._jobs.values())
         table, idle, releasing = usage.matrices(axes, self._nodes, self._closed)
         return Snapshot(
@@ -319,7 +319,7 @@ class Cluster:
             peer_counts=self._peers.counts(),
             images=self._images.view(),
             storage=self.storage.view(),
-            devices=self.devices.view(),
+            devices=devices,
             hypernodes=self.network.hypernodes,
             budgets=tuple(each for _, each in sorted(self._budgets.items())),
         )

@@ -12,48 +12,22 @@ import numpy as np
 from msgspec.structs import replace
 
 from muster.model.objects import Node, NodeSelector, NodeSelectorTerm
-from scheduler.model.claims import ChosenDevices, ClaimState, Devices, OfferedDevices
+from scheduler.model.claims import ChosenDevices, ClaimState, Devices
 from scheduler.model.constraints import Constraints
 from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, quota_of
+from scheduler.model.extended_resources import key_of, to_be_made
 from scheduler.model.pod_claims import PodClaim, ResourceClaimKey
 from scheduler.model.snapshot import Task, TaskClass, TaskStatus
 from scheduler.model.vectors import Mask, Rows
 from scheduler.topology.device_allocation import AllocationError, Chosen, ChosenDevice, DeviceState, allocate
 from scheduler.topology.device_budget import BudgetError, DeviceBudget
-from scheduler.topology.device_counts import UNKNOWN, DeviceCounts, DeviceSupply, PlainDevices, only_request
-from scheduler.topology.device_pools import Pool, pools
-from scheduler.topology.device_selectors import Selectors
+from scheduler.topology.device_counts import UNKNOWN, DeviceCounts, DeviceSupply, only_request
+from scheduler.topology.device_offers import offers_of
 from scheduler.topology.domains import TopologyCounts
+from scheduler.topology.extended_devices import ExtendedClaims
 
 _Shape = tuple[ClaimedDevices, ...]
 """What the claims of a pod request that have no devices yet."""
-
-
-class _Offers:
-    """What follows from slices and classes alone, kept while these don't change."""
-
-    def __init__(self, offers: OfferedDevices, selectors: Selectors) -> None:
-        self.classes, self.selectors = offers.classes, selectors
-        selectors.keep(device for part in offers.slices for device in part.devices)
-        self.of_node: dict[str, list[Pool]] = {}
-        self.shared: list[Pool] = []
-        self.placements: dict[DeviceId, Placement] = {}
-        self.plain = PlainDevices(self.near, dict(offers.classes), self.selectors)
-        for pool in pools(offers.slices):
-            names = {part.placement.name if part.placement is not None else "" for part in pool.slices}
-            if len(names) == 1 and "" not in names:
-                self.of_node.setdefault(names.pop(), []).append(pool)
-            else:
-                self.shared.append(pool)
-            for part in pool.slices:
-                for device in part.devices:
-                    self.placements[device.id] = part.placement or device.placement or Placement()
-
-    def near(self, node: str) -> tuple[Pool, ...]:
-        """Return the pools that a node may reach something of, in the order of their names."""
-        own = self.of_node.get(node, [])
-        found = sorted([*own, *self.shared], key=lambda pool: (pool.driver, pool.name)) if self.shared else own
-        return tuple(found)
 
 
 class DeviceClaims:
@@ -61,9 +35,8 @@ class DeviceClaims:
 
     def __init__(self, view: Devices, topology: TopologyCounts) -> None:
         self._view, self._table = view, topology.table
-        cache = topology.cache
-        selectors = cache.get("device selectors", Selectors)
-        self._offers = cache.get_latest("devices", view.offers, lambda: _Offers(view.offers, selectors))
+        self._offers = offers_of(view.offers, topology.cache)
+        self._extended = ExtendedClaims(view.offers, topology.table.nodes)
         self._taken = set(view.taken)
         self._chosen: dict[ResourceClaimKey, tuple[ChosenDevices, int]] = {
             key: (each, 0) for key, each in view.chosen.items()
@@ -78,23 +51,30 @@ class DeviceClaims:
         self._shapes: dict[bytes, _Shape] = {}
         self._own: dict[str, tuple[list[ClaimState], _Shape]] = {}
         claims = view.claims
-        self._budget = DeviceBudget(lambda: {each.key.namespace for each in claims.values() if each.has is None})
+        extended = self._extended
+        self._budget = DeviceBudget(
+            lambda: {each.key.namespace for each in claims.values() if each.has is None} | extended.namespaces
+        )
 
     # ── pods that differ in nothing but the names of their claims ────────────────────────────────────────────────
 
     def merged(self, task: Task) -> Task:
         """Return a task, in one class with all whose own claims request the same and wait."""
-        kind = task.task_class
+        kind = self._extended.claiming(task)
         demands = kind.constraints
         waiting = self._all_waiting(demands)
         if waiting is None:
-            return task
+            return replace(task, task_class=kind)
         shape = _shape_of(waiting)
         among = (demands.of_nodes, demands.ports, demands.unsupported, demands.images, demands.claims, demands.peers)
         first = self._alike.setdefault((kind.request, shape, *among, demands.pod_terms.signature), kind)
         self._own[task.uid] = (waiting, shape)
         self._shapes[first.constraints.signature] = shape
-        return replace(task, task_class=first) if first is not kind else task
+        return replace(task, task_class=first)
+
+    def asked(self, kind: TaskClass) -> bool:
+        """Whether pods of a class claim devices, or request a resource that a class of devices stands for."""
+        return bool(kind.constraints.devices) or self._extended.needed(kind)
 
     def _all_waiting(self, demands: Constraints) -> list[ClaimState] | None:
         """Return a pod's claims where all are its own, and wait; else None."""
@@ -147,6 +127,8 @@ class DeviceClaims:
         return self._fault(mentioned, claim)
 
     def _fault(self, mentioned: PodClaim, claim: ClaimState) -> str:
+        if to_be_made(claim.key):
+            return ""
         if mentioned.pod and self._view.made.get((mentioned.pod, mentioned.name)) != claim.key:
             return f"ResourceClaim {claim.key} isn't the pod's own"
         if claim.going:
@@ -160,24 +142,34 @@ class DeviceClaims:
         shape = self.shape(demands)
         errors = self._errors.get(shape, {})
         answers = self._answers.get(shape)
-        if not errors or answers is None or (answers == 1).any():
+        if not errors or answers is None or (answers == 1).any() or self._extended.varies(shape):
             return ""
-        return f"ResourceClaim {self._claims(demands)[0].key} can't be allocated: {next(iter(errors.values()))}"
+        key = self._claims(demands)[0].key
+        which = "the ResourceClaim for its extended resources" if to_be_made(key) else f"ResourceClaim {key}"
+        return f"{which} can't be allocated: {next(iter(errors.values()))}"
 
     def stood_for(self, short: Iterable[str]) -> str:
-        """Say which resources that no node has a class of devices stands for, since that isn't evaluated; empty where none does."""
+        """Say which resources that no node has a class of devices stands for; empty where none does."""
         extended = self._view.offers.extended
-        found = [name for name in short if name in extended and not any(_has(node, name) for node in self._table.nodes)]
+        places = self._table.axes.place
+        found = [name for name in short if name in extended and not self._table.allocatable[:, places[name]].any()]
         if not found:
             return ""
         stand = ", ".join(f"DeviceClass {extended[name]} stands for {name}" for name in found)
-        return f" ({stand}, which is not evaluated: claim devices of the class instead)"
+        return f" ({stand}, and no node has a device of it; look at the DeviceClass and the ResourceSlices)"
 
     def requested(self, task: Task) -> Mapping[ResourceClaimKey, Mapping[str, int]]:
         """Return how many devices of each class a pod's claims request, as quotas count them."""
         own = self._own.get(task.uid)
-        claims = own[0] if own is not None else self._claims(task.task_class.constraints)
-        return {claim.key: quota_of(claim.wanted) for claim in claims if claim.wanted is not None}
+        kind = task.task_class
+        claims = own[0] if own is not None else self._claims(kind.constraints)
+        found = {claim.key: quota_of(claim.wanted) for claim in claims if claim.wanted is not None}
+        if own is None and task.node and (requests := self._extended.requests(kind.request)):
+            claim = ClaimState(key_of(task.namespace, task.uid), "", ClaimedDevices(requests, extended=True))
+            row = self._table.row.get(task.node)
+            there = self._extended.at([claim], row) if row is not None else ()
+            found |= {each.key: quota_of(each.wanted) for each in there if each.wanted is not None}
+        return found
 
     def shared(self, demands: Constraints) -> bool:
         """Whether what one pod gets is gone for others elsewhere, or decides where they go."""
@@ -191,7 +183,7 @@ class DeviceClaims:
     def supply(self, demands: Constraints) -> DeviceSupply | None:
         """Return what nodes have for a pod's claims, where these are for a number of like devices; None for others."""
         shape = self.shape(demands)
-        counts = self._counted(shape) if shape else None
+        counts = self._counted(shape) if shape and not self._extended.varies(shape) else None
         return counts.supply() if counts is not None else None
 
     # ── which nodes ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,6 +198,17 @@ class DeviceClaims:
 
     def _unmet(self, shape: _Shape, rows: Rows, ahead: Rows | None) -> Mask:
         if not shape:
+            return np.zeros(len(rows), dtype=np.bool_)
+        if self._extended.varies(shape):
+            mask: Mask = np.zeros(len(rows), dtype=np.bool_)
+            for variant, nodes in self._extended.variants(shape):
+                there = nodes[rows]
+                mask[there] = self._unmet_by(variant, rows[there], ahead[there] if ahead is not None else None)
+            return mask
+        return self._unmet_by(shape, rows, ahead)
+
+    def _unmet_by(self, shape: _Shape, rows: Rows, ahead: Rows | None) -> Mask:
+        if not shape or not len(rows):
             return np.zeros(len(rows), dtype=np.bool_)
         counts = self._counted(shape)
         if counts is not None:
@@ -232,7 +235,7 @@ class DeviceClaims:
 
     def _claim(self, mentioned: PodClaim) -> ClaimState | None:
         key = mentioned.claim or self._view.made.get((mentioned.pod, mentioned.name))
-        return self._view.claims.get(key) if key is not None else None
+        return self._view.claims.get(key) if key is not None else self._extended.claim(mentioned)
 
     def _claims(self, demands: Constraints) -> list[ClaimState]:
         found = {claim.key: claim for claim in map(self._claim, demands.devices) if claim is not None}
@@ -256,7 +259,8 @@ class DeviceClaims:
         if sign > 0:
             self._of[uid, row] = self._choose(uid, demands, row)
         for choice in self._of[uid, row]:
-            if self._view.claims[choice.claim].has is not None or choice.claim in self._view.chosen:
+            known = self._view.claims.get(choice.claim)
+            if (known is not None and known.has is not None) or choice.claim in self._view.chosen:
                 continue  # Its devices are taken already, whatever becomes of this pod.
             first, users = self._chosen.get(choice.claim, (choice, 0))
             self._chosen[choice.claim] = (first, users + sign)
@@ -279,6 +283,9 @@ class DeviceClaims:
         return (*self._held(demands), *chosen) if chosen is not None else ()
 
     def _chosen_for(self, waiting: Sequence[ClaimState], shape: _Shape, row: int) -> tuple[ChosenDevices, ...] | None:
+        if self._extended.varies(shape):
+            waiting = self._extended.at(waiting, row)
+            shape = _shape_of(waiting)
         counts = self._counted(shape) if shape else None
         if counts is None:
             chosen = self._find(shape, row) if shape else ()
@@ -329,10 +336,6 @@ class DeviceClaims:
     def choices(self, uid: str, row: int) -> tuple[ChosenDevices, ...]:
         """Return what a pod's claims have or get on the node that it got."""
         return self._of.get((uid, row), ())
-
-
-def _has(node: Node, resource: str) -> bool:
-    return str((node.status.allocatable or {}).get(resource, "0")) != "0"
 
 
 def _shape_of(waiting: Sequence[ClaimState]) -> _Shape:

@@ -10,8 +10,8 @@ from plane import PATIENCE
 
 from muster.kube.cache import ObjectCache
 from muster.model import kinds, names
-from scheduler.leader.device_binder import FINALIZER, DeviceBinder
-from scheduler.model.claims import ChosenDevices
+from scheduler.leader.device_binder import DeviceBinder
+from scheduler.model.claims import DELETE_PROTECTION, ChosenDevices
 from scheduler.model.devices import DeviceId, Placement
 from scheduler.model.pod_claims import ResourceClaimKey
 
@@ -85,7 +85,7 @@ async def test_a_gang_is_bound_once_its_claims_are_allocated_and_reserved(world,
     for pod, name in (("p1", "c1"), ("p2", "c2")):
         bound = await world.becomes(kinds.PODS, pod, lambda pod: pod.spec.node_name)
         claim = await devices.find(name)
-        assert FINALIZER in claim.metadata.finalizers
+        assert DELETE_PROTECTION in claim.metadata.finalizers
         assert [each["uid"] for each in claim.status.reserved_for] == [bound.metadata.uid]
         (config,) = claim.status.allocation["devices"]["config"]
         assert (config["source"], config["requests"]) == ("FromClass", ["r"])

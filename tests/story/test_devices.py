@@ -20,6 +20,10 @@ def driver(namespace: str) -> str:
     return f"{namespace}.example.com"
 
 
+def resource(namespace: str) -> str:
+    return f"{namespace}.example.com/gpu"
+
+
 def published(namespace: str, node: str, devices: int) -> list[dict[str, Any]]:
     """A node, and what a driver would publish of it."""
     name = f"{namespace}-{node}"
@@ -52,8 +56,9 @@ def offered(namespace: str) -> list[dict[str, Any]]:
     chosen = [{"cel": {"expression": f"device.driver == '{driver(namespace)}'"}}]
     memory = f"device.capacity['{driver(namespace)}'].memory.compareTo(quantity('40Gi')) >= 0"
     exactly = {"deviceClassName": namespace, "selectors": [{"cel": {"expression": memory}}]}
+    stated = {"selectors": chosen, "extendedResourceName": resource(namespace)}
     return [
-        {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": namespace}, "spec": {"selectors": chosen}},
+        {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": namespace}, "spec": stated},
         {
             "apiVersion": API,
             "kind": "ResourceClaimTemplate",
@@ -129,15 +134,17 @@ def given(up: Up, namespace: str, name: str, pods: int) -> tuple[list[str], list
     return sorted(nodes), sorted(f"{each['pool']}/{each['device']}" for each in results)
 
 
+def why(up: Up, namespace: str, name: str) -> str:
+    """Return what `muster why` says, in one line."""
+    command = [sys.executable, "-m", "muster.cli", "why", name, "-n", namespace, "--kubeconfig", str(up.kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert not done.returncode, done.stdout + done.stderr
+    return " ".join(done.stdout.split())
+
+
 def test_a_gang_gets_all_its_devices_and_the_next_waits_for_them(
     up: Up, namespace: str, apply: Callable[..., None]
 ) -> None:
-    def why(name: str) -> str:
-        command = [sys.executable, "-m", "muster.cli", "why", name, "-n", namespace, "--kubeconfig", str(up.kubeconfig)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-        assert not done.returncode, done.stdout + done.stderr
-        return " ".join(done.stdout.split())
-
     both = [f"{namespace}-a", f"{namespace}-b"]
     devices = [f"{each}/gpu-0" for each in both]
     apply(job(namespace, "train", 2))
@@ -147,7 +154,7 @@ def test_a_gang_gets_all_its_devices_and_the_next_waits_for_them(
     words = f"2 of 2 pods lack devices: each claims 1 device of class {namespace} where device.capacity["
     end, answer = time.monotonic() + PATIENCE, ""
     while words not in answer and time.monotonic() < end:
-        answer = why("job/late")
+        answer = why(up, namespace, "job/late")
     assert words in answer
     assert "of which there are 2, 0 of them free" in answer
     assert given(up, namespace, "late", 0) == ([], [])
@@ -186,3 +193,62 @@ def test_a_quota_of_devices_holds_for_claims_that_are_to_be_made(
     status, said = claim("another", 1)
     assert status, said
     assert f"2 reserved (Job train 2), 1 used by claims, so none is free: short by 1 {resource}" in said
+
+
+def asking(namespace: str, name: str, pods: int, count: int) -> dict[str, Any]:
+    made = job(namespace, name, pods)
+    spec = made["spec"]["template"]["spec"]
+    del spec["resourceClaims"]
+    amounts = {resource(namespace): str(count)}
+    spec["containers"][0]["resources"] = {"requests": {"cpu": "1", **amounts}, "limits": amounts}
+    return made
+
+
+def listed(up: Up, namespace: str, kind: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(kubectl(up.kubeconfig, "get", kind, "-n", namespace, "-o", "json").stdout)[
+        "items"
+    ]
+    return items
+
+
+def test_a_gang_gets_all_the_devices_that_it_requests_as_a_resource_and_the_next_waits_for_them(
+    up: Up, namespace: str, apply: Callable[..., None]
+) -> None:
+    both = [f"{namespace}-a", f"{namespace}-b"]
+    apply(*published(namespace, "a", 2), *published(namespace, "b", 2))
+    devices = [f"{each}/gpu-{number}" for each in both for number in range(2)]
+    apply(asking(namespace, "train", 2, 2))
+    found = given(up, namespace, "train", 2)
+    assert found == (both, devices)
+
+    claims = {each["metadata"]["name"]: each for each in listed(up, namespace, "resourceclaims")}
+    for pod in listed(up, namespace, "pods"):
+        told = pod["status"]["extendedResourceClaimStatus"]
+        claim = claims.pop(told["resourceClaimName"])
+        mapping = {
+            "containerName": "main",
+            "resourceName": resource(namespace),
+            "requestName": "container-0-request-1",
+        }
+        assert told["requestMappings"] == [mapping]
+        assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+        assert claim["metadata"]["generateName"] == f"{pod['metadata']['name']}-extended-resources-"
+        (owner,) = claim["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
+        (request,) = claim["spec"]["devices"]["requests"]
+        assert (request["name"], request["exactly"]["deviceClassName"]) == ("container-0-request-1", namespace)
+        assert request["exactly"]["count"] == 2
+        assert [each["uid"] for each in claim["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
+    assert not claims
+
+    apply(asking(namespace, "late", 2, 1))
+    # Its group waits to be admitted, since nodes have nothing left of the resource.
+    words = f"short by 2 {resource(namespace)}"
+    end, answer = time.monotonic() + PATIENCE, ""
+    while words not in answer and time.monotonic() < end:
+        answer = why(up, namespace, "job/late")
+    assert words in answer
+    assert len(listed(up, namespace, "resourceclaims")) == 2
+
+    kubectl(up.kubeconfig, "delete", "job", "train", "-n", namespace)
+    assert len(given(up, namespace, "late", 2)[1]) == 2

@@ -89,7 +89,13 @@ def denied(events: Iterable[Event]) -> set[str]:
     }
 
 
-_OTHER_WRITES = {("create", "pods/binding"), ("create", "pods/eviction"), ("delete", "jobs")}
+_OTHER_WRITES = {
+    ("create", "pods/binding"),
+    ("create", "pods/eviction"),
+    ("create", "resourceclaims"),
+    ("delete", "jobs"),
+    ("delete", "resourceclaims"),
+}
 
 
 def _writes(right: Right) -> bool:

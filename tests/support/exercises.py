@@ -395,9 +395,10 @@ async def allocate_devices(stage: Stage) -> None:
     admin, space, driver = stage.admin, "devices", "gpu.example.com"
     await namespaces.ensure(admin, space)
     selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
-    await admin.create(kinds.DEVICECLASSES, {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
+    stated = {"selectors": selectors, "extendedResourceName": "example.com/gpu"}
+    await admin.create(kinds.DEVICECLASSES, {"metadata": {"name": "gpu"}, "spec": stated})
     pool = {"name": "pool", "generation": 1, "resourceSliceCount": 1}
-    part = {"driver": driver, "pool": pool, "allNodes": True, "devices": [{"name": "d"}]}
+    part = {"driver": driver, "pool": pool, "allNodes": True, "devices": [{"name": "d"}, {"name": "e"}]}
     await admin.create(kinds.RESOURCESLICES, {"metadata": {"name": "part"}, "spec": part})
     request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
     claim = {"metadata": {"name": "claim"}, "spec": {"devices": {"requests": [request]}}}
@@ -406,14 +407,18 @@ async def allocate_devices(stage: Stage) -> None:
     meta = {"name": "devices", "annotations": {names.GROUP_NAME: "devices"}}
     spec = pods(resourceClaims=[{"name": "gpu", "resourceClaimName": "claim"}])
     await admin.create(kinds.PODS, {"metadata": meta, "spec": spec}, space)
-    await wait.until(
-        admin,
-        kinds.PODS,
-        "devices",
-        space,
-        holds=lambda pod: pod is not None and bool(pod.spec.node_name),
-        within=PATIENCE,
-    )
+    extended, amounts = pods(), {"example.com/gpu": "1"}
+    extended["containers"][0]["resources"] = {"requests": {"cpu": "1", **amounts}, "limits": amounts}
+    await admin.create(kinds.PODS, {"metadata": meta | {"name": "extended"}, "spec": extended}, space)
+    for name in ("devices", "extended"):
+        await wait.until(
+            admin,
+            kinds.PODS,
+            name,
+            space,
+            holds=lambda pod: pod is not None and bool(pod.spec.node_name),
+            within=PATIENCE,
+        )
 
 
 async def stand_for_a_native_group(stage: Stage) -> None:

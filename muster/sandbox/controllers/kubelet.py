@@ -98,8 +98,9 @@ class Kubelet(Controller[tuple[str, str]]):
 
     def _refusal(self, pod: Object, node: Object) -> tuple[str, str] | None:
         """Why the node has no room for a pod: reason and message. A scheduler that overbooks finds out here."""
-        asked, name = requests(pod), node_name(pod)
-        allocatable = Resources.parse(node["status"].get("allocatable"))
+        name, allocatable = node_name(pod), Resources.parse(node["status"].get("allocatable"))
+        claimed = _claimed(pod) - allocatable.nano.keys()
+        asked = Resources({each: amount for each, amount in requests(pod).nano.items() if each not in claimed})
         short = self._held.short(name, asked, allocatable)
         if not short:
             return None
@@ -116,6 +117,12 @@ class Kubelet(Controller[tuple[str, str]]):
         wrong = pod_lifecycle.wrong_annotation(pod)
         if wrong:
             await self.events.warning(pod, "InvalidAnnotation", f"{wrong}; it is ignored")
+
+
+def _claimed(pod: Object) -> set[str]:
+    """Return the extended resources that a pod has devices for, by a claim: no node needs to have those."""
+    told = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    return {each["resourceName"] for each in told.get("requestMappings") or ()}
 
 
 def _admitted(pod: Object) -> bool:

@@ -18,6 +18,7 @@ CLAIMS: Final[Key] = ("resource.k8s.io", "resourceclaims")
 TEMPLATES: Final[Key] = ("resource.k8s.io", "resourceclaimtemplates")
 
 _OF_POD: Final = "resource.kubernetes.io/pod-claim-name"
+_OF_RESOURCES: Final = "resource.kubernetes.io/extended-resource-claim"
 _FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 
 Name = tuple[Key, str, str]
@@ -36,9 +37,10 @@ class ResourceClaimController(Controller[Name]):
         """A claim; a pod with claims, and these."""
         if event.key == CLAIMS and event.type != "DELETED":
             self.queue.add((CLAIMS, *identity(event.object)))
-        elif event.key == PODS and event.object["spec"].get("resourceClaims"):
+        elif event.key == PODS and (event.object["spec"].get("resourceClaims") or _extended(event.object)):
             namespace, name = identity(event.object)
-            self.queue.add((PODS, namespace, name))
+            if event.object["spec"].get("resourceClaims"):
+                self.queue.add((PODS, namespace, name))
             for claim in _used(event.object):
                 self.queue.add((CLAIMS, namespace, claim))
 
@@ -121,7 +123,8 @@ class ResourceClaimController(Controller[Name]):
     def _outlived(self, claim: Object) -> bool:
         """Whether it was made for a pod that will use it no more. With a pod that is gone the garbage collector takes it."""
         owner = controller_uid(claim)
-        if not owner or p.leaving(claim) or _OF_POD not in (claim["metadata"].get("annotations") or {}):
+        annotations = claim["metadata"].get("annotations") or {}
+        if not owner or p.leaving(claim) or annotations.keys().isdisjoint({_OF_POD, _OF_RESOURCES}):
             return False
         names = [each["name"] for each in claim["metadata"]["ownerReferences"] if each["uid"] == owner]
         pod = self.store.get(PODS, identity(claim)[0], names[0])
@@ -132,9 +135,16 @@ def _done(pod: Object) -> bool:
     return p.ended(pod) or (p.leaving(pod) and not node_name(pod))
 
 
+def _extended(pod: Object) -> str:
+    """Return the name of the claim that a pod has for extended resources, empty where it has none."""
+    return str(((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("resourceClaimName") or "")
+
+
 def _used(pod: Object) -> Iterator[str]:
     """List the names of the claims that a pod uses, as far as these exist."""
-    for each in pod["spec"]["resourceClaims"]:
+    if extended := _extended(pod):
+        yield extended
+    for each in pod["spec"].get("resourceClaims") or ():
         if each.get("resourceClaimName"):
             yield each["resourceClaimName"]
     for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ():

@@ -1,0 +1,43 @@
+"""What follows from the slices and classes of devices alone, kept while these don't change."""
+
+from __future__ import annotations
+
+from scheduler.model.cache import Cache
+from scheduler.model.claims import OfferedDevices
+from scheduler.model.devices import DeviceId, Placement
+from scheduler.topology.device_counts import PlainDevices
+from scheduler.topology.device_pools import Pool, pools
+from scheduler.topology.device_selectors import Selectors
+
+
+class DeviceOffers:
+    """The pools that nodes reach, and the devices that suit requests."""
+
+    def __init__(self, offers: OfferedDevices, selectors: Selectors) -> None:
+        self.classes, self.selectors = offers.classes, selectors
+        selectors.keep(device for part in offers.slices for device in part.devices)
+        self.of_node: dict[str, list[Pool]] = {}
+        self.shared: list[Pool] = []
+        self.placements: dict[DeviceId, Placement] = {}
+        self.plain = PlainDevices(self.near, dict(offers.classes), self.selectors)
+        for pool in pools(offers.slices):
+            names = {part.placement.name if part.placement is not None else "" for part in pool.slices}
+            if len(names) == 1 and "" not in names:
+                self.of_node.setdefault(names.pop(), []).append(pool)
+            else:
+                self.shared.append(pool)
+            for part in pool.slices:
+                for device in part.devices:
+                    self.placements[device.id] = part.placement or device.placement or Placement()
+
+    def near(self, node: str) -> tuple[Pool, ...]:
+        """Return the pools that a node may reach something of, in the order of their names."""
+        own = self.of_node.get(node, [])
+        found = sorted([*own, *self.shared], key=lambda pool: (pool.driver, pool.name)) if self.shared else own
+        return tuple(found)
+
+
+def offers_of(stated: OfferedDevices, cache: Cache, known: DeviceOffers | None = None) -> DeviceOffers:
+    """Return what follows, as a table of nodes remembers it; ``known``: what another table with the same nodes does."""
+    selectors = cache.get("device selectors", Selectors)
+    return cache.get_latest("devices", stated, lambda: known if known is not None else DeviceOffers(stated, selectors))
