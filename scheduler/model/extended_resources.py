@@ -147,7 +147,7 @@ def _requested(container: Container) -> Mapping[str, Any]:
 
 
 def shared_out(requests: Sequence[RequestedDevices], devices: Mapping[str, Sequence[Any]]) -> Iterator[tuple[str, Any]]:
-    """Give the devices that were chosen for each resource to requests: (request, device)."""
+    """Share the devices that were chosen for each resource out among requests: (request, device)."""
     left = {resource: iter(chosen) for resource, chosen in devices.items()}
     for each in requests:
         for _ in range(each.count):

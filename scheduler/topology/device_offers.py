@@ -1,4 +1,4 @@
-"""What follows from the slices and classes of devices alone, kept while these don't change."""
+"""Answers that follow from the slices and classes of devices alone, kept while these don't change."""
 
 from __future__ import annotations
 

@@ -19,6 +19,9 @@ from muster.kube.client import Client
 from muster.kube.transport import JSON_PATCH, STRATEGIC_PATCH, Request
 from muster.model import kinds, names
 from muster.model.kinds import Kind
+from muster.model.objects import Pod
+from scheduler.model import extended_resources
+from scheduler.model.claims import DELETE_PROTECTION
 from webhooks.registration import ServiceRef, configurations
 
 ACCOUNT = "system:serviceaccount:muster-system:muster-scheduler"
@@ -243,6 +246,45 @@ async def _leaving(guarded: Guarded) -> None:
     for kind, fields in ((kinds.PODS, {"spec": _pods()}), (kinds.JOBS, {"spec": theirs})):
         guarded.names[kind] = guarded.plane.unique("own")  # what comes after is about others
         await guarded.plane.create(kind, {"metadata": {"name": guarded.names[kind]}, **fields}, space)
+
+
+def _device_claim(name: str, pod: Pod, **more: Any) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.metadata.uid, "controller": True}
+    meta = {"name": name, "annotations": {extended_resources.ANNOTATION: "true"}, "ownerReferences": [owner]}
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}]
+    return {"metadata": meta | more.pop("metadata", {}), "spec": {"devices": {"requests": requests, **more}}}
+
+
+async def test_muster_s_accounts_make_and_delete_claims_for_extended_resources_and_no_others(guarded: Guarded) -> None:
+    account, space = guarded.account, guarded.namespace
+    pod = await account.get(kinds.PODS, guarded.names[kinds.PODS], space)
+    unique, kind = guarded.plane.unique, kinds.RESOURCECLAIMS
+    tolerant = [{"name": "r", "exactly": {"deviceClassName": "gpu", "tolerations": [{"operator": "Exists"}]}}]
+    for more in (
+        {"metadata": {"annotations": None}},
+        {"metadata": {"ownerReferences": None}},
+        {"metadata": {"labels": {"theirs": "yes"}}},
+        {"config": [{"opaque": {"driver": "gpu.example.com", "parameters": {"a": 1}}}]},
+        {"requests": tolerant},
+    ):
+        with pytest.raises(errors.ForbiddenError, match="Muster's accounts make"):
+            await account.create(kind, _device_claim(unique("claim"), pod, **more), space)
+    theirs = await guarded.plane.create(
+        kind, _device_claim(unique("claim"), pod, metadata={"annotations": None}), space
+    )
+    with pytest.raises(errors.ForbiddenError, match="delete no others"):
+        await account.delete(kind, theirs.name, space, uid=theirs.metadata.uid)
+    made = await account.create(kind, _device_claim(unique("claim"), pod), space)
+    with pytest.raises(errors.ForbiddenError, match="those by uid"):
+        await account.delete(kind, made.name, space)
+    protect = {"metadata": {"finalizers": [DELETE_PROTECTION]}}
+    for one in (made, theirs):
+        await account.patch(kind, one.name, protect, space)
+    await account.patch(kind, made.name, {"metadata": {"finalizers": []}}, space)
+    with pytest.raises(errors.ForbiddenError, match="of a ResourceClaim"):
+        await account.patch(kind, theirs.name, {"metadata": {"finalizers": []}}, space)
+    await account.delete(kind, made.name, space, uid=made.metadata.uid)
+    await guarded.plane.client.patch(kind, theirs.name, {"metadata": {"finalizers": []}}, space)
 
 
 async def test_muster_s_accounts_change_what_they_need_and_nothing_else(guarded: Guarded) -> None:

@@ -217,6 +217,10 @@ def test_a_gang_gets_all_the_devices_that_it_requests_as_a_resource_and_the_next
     both = [f"{namespace}-a", f"{namespace}-b"]
     apply(*published(namespace, "a", 2), *published(namespace, "b", 2))
     devices = [f"{each}/gpu-{number}" for each in both for number in range(2)]
+    quotas = {f"requests.{resource(namespace)}": "6", f"{namespace}.deviceclass.resource.k8s.io/devices": "6"}
+    assert not kubectl(up.kubeconfig, "label", "namespace", namespace, "muster.sh/quota=guarded").returncode
+    meta = {"name": "devices", "namespace": namespace}
+    apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": quotas}})
     apply(asking(namespace, "train", 2, 2))
     found = given(up, namespace, "train", 2)
     assert found == (both, devices)
@@ -240,6 +244,11 @@ def test_a_gang_gets_all_the_devices_that_it_requests_as_a_resource_and_the_next
         assert request["exactly"]["count"] == 2
         assert [each["uid"] for each in claim["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
     assert not claims
+    # Pods count for the resource, and their claims for the class: each device once.
+    end, used = time.monotonic() + PATIENCE, dict[str, str]()
+    while used != dict.fromkeys(quotas, "4") and time.monotonic() < end:
+        used = listed(up, namespace, "resourcequotas")[0]["status"]["used"]
+    assert used == dict.fromkeys(quotas, "4")
 
     apply(asking(namespace, "late", 2, 1))
     # Its group waits to be admitted, since nodes have nothing left of the resource.

@@ -123,3 +123,26 @@ async def test_what_a_claim_requests_does_not_change(cluster: Cluster) -> None:
         await cluster.patch("resourceclaims", "c", {"spec": {"devices": {"requests": None}}})
     with pytest.raises(errors.InvalidError, match="exactly one of"):
         await cluster.create(claim("d") | {"spec": {"devices": {"requests": [{"name": "gpu"}]}}})
+
+
+async def test_a_claim_for_a_pod_s_extended_resources_goes_when_that_has_ended(cluster: Cluster) -> None:
+    container = {"name": "main", "image": "busybox"}
+    spec = {"schedulerName": "somebody", "containers": [container]}
+    made = await cluster.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+    own, meta = claim("c"), made["metadata"]
+    own["metadata"] |= {
+        "ownerReferences": [
+            {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": meta["uid"], "controller": True},
+        ],
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+    }
+    await cluster.create(own)
+    await allocate(cluster, "c", made)
+    mapping = {"containerName": "main", "resourceName": "example.com/gpu", "requestName": "gpu"}
+    told = {"resourceClaimName": "c", "requestMappings": [mapping]}
+    await cluster.patch("pods", "p", {"status": {"extendedResourceClaimStatus": told}}, subresource="status")
+    await asyncio.sleep(1)
+    assert await cluster.names("resourceclaims") == ["c"]
+    await cluster.end("p")
+    await asyncio.sleep(1)
+    assert await cluster.names("resourceclaims") == []
