@@ -73,9 +73,13 @@ def forecasts(
     began = time.process_time()
     share = seconds if forecaster.exact else seconds / _FEWEST
     first = forecaster.play(0, lambda _: time.process_time() - began >= share)
+    alone = None
+    if forecaster.arriving:
+        alone, begun = first, time.process_time()
+        first = forecaster.play(0, lambda _: time.process_time() - begun >= share, alone)
     plays: list[Play] = [first]
     while not forecaster.exact and _goes_on(len(plays), time.process_time() - began, seconds):
-        plays.append(forecaster.play(len(plays), lambda now: now >= first.until))
+        plays.append(forecaster.play(len(plays), lambda now: now >= first.until, alone))
     return list(forecaster.summary(plays).values())
 
 

@@ -1,14 +1,14 @@
 """The starts of groups that wait: the cluster's own future, played several times with run times that may be. Pure.
 
-One play draws a run time for each workload, of those that it may take (`muster.whatif.run_times`), lets the simulator go on from the cluster as it is,
-and notes when groups have nodes for their minimum. Many plays give the time by which half of them had started, and the times between which eight
-of ten had.
+One play draws a run time for each workload, of those that it may take (`muster.whatif.run_times`), and what arrives later, of what arrived lately
+(`muster.whatif.arrivals`), lets the simulator go on from the cluster as it is, and notes when groups have nodes for their minimum. Many plays give the
+time by which half of them had started, and the times between which eight of ten had.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -48,48 +48,17 @@ _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _OVERDUE: Final = 0.5
 """What runs longer than all that is known of its like is taken to go on for up to so much of the time that it has run."""
 _LOW, _MIDDLE, _HIGH = 0.1, 0.5, 0.9
-_SCORES: Final = 300
-_FEWEST_SCORES: Final = 20
-_GRAIN: Final = 60.0
-"""Seconds: of waits below it nobody minds the ratio."""
-
-
-class Spread(Struct, frozen=True):
-    """Factors on the waits that plays give, as earlier forecasts turned out: on the ends of the interval, and on the middle."""
-
-    early: float = 1.0
-    middle: float = 1.0
-    late: float = 1.0
-
-
-UNMOVED: Final = Spread()
-
-
-class ForecastScores:
-    """How forecasts turned out, the latest ones: by which factors later ones are to be moved, so that eight of ten are within the interval."""
-
-    def __init__(self) -> None:
-        self._ratios: deque[tuple[float, float, float]] = deque(maxlen=_SCORES)
-
-    def add(self, said: tuple[float, float, float], waited: float) -> None:
-        """Note what was said without factors, seconds from then, and what became of it."""
-        if all(map(math.isfinite, (*said, waited))):
-            early, middle, late = ((waited + _GRAIN) / (each + _GRAIN) for each in said)
-            self._ratios.append((early, middle, late))
-
-    def spread(self) -> Spread:
-        """Return the factors; none where too few are known."""
-        if len(self._ratios) < _FEWEST_SCORES:
-            return UNMOVED
-        early, middle, late = (sorted(each) for each in zip(*self._ratios, strict=True))
-        return Spread(_quantile(early, _LOW), _quantile(middle, _MIDDLE), _quantile(late, _HIGH))
 
 
 class Play(Struct, frozen=True):
-    """The future once: seconds until each waiting group starts; infinity where it doesn't, or not before the play was cut off after ``until`` seconds."""
+    """The future once: seconds until each waiting group starts; infinity where it doesn't, or not before the play was cut off after ``until`` seconds.
+
+    ``never``: those that don't start even where nothing arrives.
+    """
 
     starts: Mapping[GroupKey, float]
     until: float = math.inf
+    never: frozenset[GroupKey] = frozenset()
 
 
 class _PlayedGroup(Struct):
@@ -122,34 +91,44 @@ class Forecaster:
             each.time = of_workload(each.jobs, each.pods, each.group.metadata, history)
         self.waiting = tuple(each.key for each in self._workloads.values() if each.waits)
         self._endless = _endless(self._workloads.values())
+        self._history = history
+        self.arriving = history.arrivals.days(state.taken) > 0
+        """Whether what arrives later can be played: at least a day of arrivals is known."""
 
     @property
     def exact(self) -> bool:
-        """Whether all plays are the same: of each workload one run time is known, and none runs longer already."""
-        return all(
+        """Whether all plays are the same: nothing is known of arrivals, of each workload one run time is, and none runs longer already."""
+        return not self.arriving and all(
             each.time is None or (len(each.time.seconds) == 1 and self._ran(each) < each.time.seconds[0])
             for each in self._workloads.values()
         )
 
-    def play(self, seed: int, cut: Callable[[float], bool] = lambda _: False) -> Play:
+    def play(self, seed: int, cut: Callable[[float], bool] = lambda _: False, alone: Play | None = None) -> Play:
         """Play one future; the same for the same seed.
 
         Args:
             seed: decides about what is left to chance.
             cut: asked after each decision, with the seconds that have been played, whether to end here.
+            alone: a play in which nothing arrived. Where it is given, others do arrive, if so much is known of them, and what didn't start even then isn't
+                waited for.
 
         Raises:
             UnreadableObjectError: the cluster can't be simulated.
         """
-        objects = dict(self._state.objects) | self._with_run_times(default_rng(seed))
+        lots = default_rng(seed)
+        objects = dict(self._state.objects) | self._with_run_times(lots)
         found = scenario.of_objects(objects, self._schedulers, seed, HORIZON)
         admission = InMemoryAdmission(WebhookSettings(found.schedulers, delay=self._policy.enqueues))
-        setup = replace(found.setting(self._policy, admission), start=self._state.taken)
+        setup = replace(found.setting(self._policy, admission), start=self._state.taken, resumes=True)
         if self._pace is not None:
             setup = replace(setup, rests=True, pace=self._pace[0], stretch=self._pace[1])
+        if alone is not None:
+            arrivals = self._history.arrivals.coming(self._state.taken, HORIZON, lots, self._history.of_arrival)
+            setup = replace(setup, trace=arrivals)
         simulation = Simulation(setup)
         gangs = simulation.lifecycle.gangs
-        left = {(key.namespace, key.name): key for key in self.waiting}
+        never: frozenset[GroupKey] = alone.never if alone is not None else frozenset()
+        left = {(key.namespace, key.name): key for key in self.waiting if key not in never}
         starts: dict[GroupKey, float] = {}
         until = math.inf
 
@@ -168,19 +147,23 @@ class Forecaster:
         for gang in simulation.lifecycle.history:
             if gang.home in left and gang.started is not None:
                 starts[left.pop(gang.home)] = gang.started
-        return Play({key: starts.get(key, math.inf) for key in self.waiting}, until)
+        if alone is None and until == math.inf:
+            never = frozenset(left.values())
+        return Play({key: starts.get(key, math.inf) for key in self.waiting}, until, never)
 
-    def summary(self, plays: Sequence[Play], spread: Spread = UNMOVED) -> dict[GroupKey, StartForecast]:
+    def summary(self, plays: Sequence[Play]) -> dict[GroupKey, StartForecast]:
         """Sum plays up, at least one."""
-        return {key: self._summed(key, plays, spread) for key in self.waiting}
+        return {key: self._summed(key, plays) for key in self.waiting}
 
-    def _summed(self, key: GroupKey, plays: Sequence[Play], spread: Spread) -> StartForecast:
-        early, middle, late = quantiles([each.starts[key] for each in plays], spread)
+    def _summed(self, key: GroupKey, plays: Sequence[Play]) -> StartForecast:
+        early, middle, late = quantiles([each.starts[key] for each in plays])
+        if all(key in each.never for each in plays):
+            return StartForecast(key, unknown=self._unknown(key.namespace))
         if math.isinf(middle):
             # Until then it hadn't started in half of the plays.
             passed = _quantile(sorted(min(each.starts[key], each.until) for each in plays), _MIDDLE)
             return StartForecast(key, after=self._at(passed), unknown=self._unknown(key.namespace))
-        return StartForecast(key, self._at(early), self._at(middle), self._at(late))
+        return StartForecast(key, self._at(early), self._at(middle), self._at(late), arrivals=self.arriving)
 
     def _at(self, seconds: float) -> datetime | None:
         return self._state.taken + timedelta(seconds=seconds) if math.isfinite(seconds) else None
@@ -228,18 +211,16 @@ class Forecaster:
         return max((self._state.taken - each.began).total_seconds(), 0.0) if each.began is not None else 0.0
 
 
-def quantiles(seconds: Sequence[float], spread: Spread = UNMOVED) -> tuple[float, float, float]:
+def quantiles(seconds: Sequence[float]) -> tuple[float, float, float]:
     """Return when one of ten had started, half had, and nine of ten had."""
     ordered = sorted(seconds)
-    early, middle, late = (
-        max((_quantile(ordered, share) + _GRAIN) * factor - _GRAIN, 0.0)
-        for share, factor in ((_LOW, spread.early), (_MIDDLE, spread.middle), (_HIGH, spread.late))
-    )
-    return min(early, middle), middle, max(late, middle)
+    early, middle, late = (_quantile(ordered, share) for share in (_LOW, _MIDDLE, _HIGH))
+    return early, middle, late
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+    """Return what comes before what happens with such a chance: it is one more of them, as likely between any two as between two others."""
+    return ordered[min(max(round(share * (len(ordered) + 1)) - 1, 0), len(ordered) - 1)]
 
 
 def _workloads(state: ClusterObjects) -> dict[GroupName, _PlayedGroup]:

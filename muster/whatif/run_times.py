@@ -1,23 +1,26 @@
-"""The time that workloads run: as their users say it, or as workloads like them ran before. Pure.
+"""The time that workloads run: as their users say it, or as workloads like them ran before; and which came lately. Pure.
 
 What ran before is remembered by template and owner, a few times each: the cluster itself forgets it with the Jobs that ended.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
-from muster.model import kinds, names
+from muster.model import grouping, kinds, names
+from muster.model.amounts import NOTHING, QuantityError
 from muster.model.durations import duration
-from muster.model.objects import Container, Job, Meta, Pod, PodSpec
-from muster.whatif.cluster_view import ClusterObjects
+from muster.model.objects import Container, Job, Meta, Pod, PodGroup, PodSpec
+from muster.model.requests import pod_request
+from muster.whatif.arrivals import ArrivalHistory, SeenArrival
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
 from scheduler.state import conversion
 
 ANNOTATION: Final = "annotation"
@@ -28,6 +31,7 @@ REMEMBERED: Final = 20
 """Run times that are kept of one template, and of one owner."""
 _TEMPLATES: Final = 2000
 """Templates and owners of which some are kept; of more, those go that ended nothing for the longest."""
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _KNOWN_ENDS: Final = 20_000
 _FEWEST: Final = 3
 """Run times below which nothing is concluded from them."""
@@ -49,9 +53,10 @@ class RunTime(Struct, frozen=True):
 
 
 class RunHistory:
-    """Run times of workloads that ended, the latest of each template and of each owner. It forgets, so its size is bounded."""
+    """Run times of workloads that ended, the latest of each template and of each owner, and what came lately. It forgets, so its size is bounded."""
 
     def __init__(self) -> None:
+        self.arrivals = ArrivalHistory()
         self._times: OrderedDict[_Key, deque[float]] = OrderedDict()
         self._known: OrderedDict[str, None] = OrderedDict()
 
@@ -60,7 +65,9 @@ class RunHistory:
         return len(self._times)
 
     def learn(self, state: ClusterObjects) -> None:
-        """Take in what has ended in a state, each workload once."""
+        """Take in what has come and what has ended in a state, each workload once."""
+        since = self.arrivals.since or _complete_since(state)
+        self.arrivals.add(_came(state, self.arrivals, since), state.taken, since)
         for job in state.of(kinds.JOBS):
             if (ended := _ended_job(job)) is not None and self._is_new(job.metadata.uid):
                 self.add(job.namespace, _owner(job.metadata), job.spec.template.spec, ended)
@@ -72,7 +79,7 @@ class RunHistory:
 
     def add(self, namespace: str, owner: str, template: PodSpec, seconds: float) -> None:
         """Remember that a workload ran so long."""
-        for key in _keys(namespace, owner, template):
+        for key in _keys(namespace, owner, fingerprint(template)):
             self._times.setdefault(key, deque(maxlen=REMEMBERED)).append(seconds)
             self._times.move_to_end(key)
         while len(self._times) > _TEMPLATES:
@@ -80,7 +87,19 @@ class RunHistory:
 
     def find(self, namespace: str, owner: str, template: PodSpec) -> tuple[float, ...]:
         """Return how long workloads like one ran: of the same owner and template, else of the template, else of the owner."""
-        for key in _keys(namespace, owner, template):
+        return self._of(_keys(namespace, owner, fingerprint(template)))
+
+    def of_arrival(self, one: SeenArrival) -> tuple[float, ...]:
+        """Return how long a workload that came may run; nothing where it isn't known."""
+        if one.stated is not None and one.exact:
+            return (one.stated,)
+        found = self._of(_keys(one.namespace, one.owner, one.template))
+        if one.stated is None:
+            return found
+        return tuple(min(each, one.stated) for each in found) or (one.stated,)
+
+    def _of(self, keys: Iterable[_Key]) -> tuple[float, ...]:
+        for key in keys:
             found = self._times.get(key, ())
             if len(found) >= _FEWEST:
                 return tuple(sorted(found))
@@ -157,11 +176,10 @@ def _controller(meta: Meta) -> str:
     return f"{owner.kind}/{owner.name}" if owner is not None else ""
 
 
-def _keys(namespace: str, owner: str, template: PodSpec) -> Iterator[_Key]:
-    print_ = fingerprint(template)
+def _keys(namespace: str, owner: str, template: str) -> Iterator[_Key]:
     if owner:
-        yield namespace, owner, print_
-    yield namespace, "", print_
+        yield namespace, owner, template
+    yield namespace, "", template
     if owner:
         yield namespace, owner, ""
 
@@ -175,3 +193,60 @@ def fingerprint(template: PodSpec) -> str:
 
 def _containers(template: PodSpec) -> Iterable[Container]:
     return (*(template.init_containers or ()), *(template.containers or ()))
+
+
+# ── what came ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _complete_since(state: ClusterObjects) -> datetime:
+    """Return since when all that came is there to see: what ended then still is, unless somebody has Jobs deleted sooner."""
+    jobs = state.of(kinds.JOBS)
+    ends = [job.status.completion_time for job in jobs if job.status.completion_time is not None]
+    kept = [each for job in jobs if (each := job.spec.ttl_seconds_after_finished) is not None]
+    since = min(ends, default=state.taken)
+    return max(since, state.taken - timedelta(seconds=min(kept))) if kept else since
+
+
+def _came(state: ClusterObjects, known: ArrivalHistory, since: datetime) -> dict[str, SeenArrival]:
+    """Return groups that came since some moment and aren't known yet, by uid. Those of which neither a Job nor a pod is there will be found another time."""
+    fresh = {
+        (group.namespace, group.name): group
+        for kind in PODGROUPS
+        for group in state.of(kind)
+        if group.metadata.uid not in known and (group.metadata.creation_timestamp or _LONG_AGO) >= since
+    }
+    if not fresh:
+        return {}
+    jobs: defaultdict[tuple[str, str], list[Job]] = defaultdict(list)
+    pods: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
+    for job in state.of(kinds.JOBS):
+        if (home := (job.namespace, conversion.group_of_job(job))) in fresh:
+            jobs[home].append(job)
+    for pod in state.of(kinds.PODS):
+        if (home := (pod.namespace, grouping.group_of(pod.metadata))) in fresh:
+            pods[home].append(pod)
+    found = {group.metadata.uid: _arrival(group, jobs[home], pods[home]) for home, group in fresh.items()}
+    return {uid: each for uid, each in found.items() if each is not None}
+
+
+def _arrival(group: PodGroup, jobs: Sequence[Job], pods: Sequence[Pod]) -> SeenArrival | None:
+    created = group.metadata.creation_timestamp
+    if created is None or not (jobs or pods):
+        return None
+    spec = jobs[0].spec.template.spec if jobs else pods[0].spec
+    meta = jobs[0].metadata if jobs else pods[0].metadata
+    try:
+        request = pod_request(spec)
+    except QuantityError:
+        request = NOTHING
+    count = sum(max(job.spec.parallelism or 1, 1) for job in jobs) or len(pods)
+    minimum = max(group.spec.min_member, 1)
+    said = of_workload(jobs, pods, group.metadata, _NO_HISTORY)
+    return SeenArrival(
+        created, group.namespace, group.spec.queue or names.DEFAULT_QUEUE,
+        group.spec.priority_class_name or spec.priority_class_name, max(count, minimum), minimum, request, _owner(meta),
+        fingerprint(spec), said.seconds[0] if said is not None else None, said is not None and said.basis == ANNOTATION,
+    )  # fmt: skip
+
+
+_NO_HISTORY: Final = RunHistory()

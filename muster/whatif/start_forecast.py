@@ -14,6 +14,9 @@ from scheduler.model.snapshot import GroupKey
 NAMED: Final = 2
 """Groups that are named where nobody says how long they run; one more says that there are others."""
 
+CHANCE: Final = 0.8
+"""Of a start to lie between the times told."""
+
 
 class StartForecast(Struct, frozen=True):
     """When a group will start.
@@ -25,6 +28,7 @@ class StartForecast(Struct, frozen=True):
         after: where there is no time because plays ended before, the time until which it hadn't started in half of them.
         unknown: where there is no time, the titles of some running groups of which nobody says how long they run, those of its namespace
             first.
+        arrivals: whether the plays had others arrive, as others arrived lately; if not, the times hold only if nothing arrives.
     """
 
     key: GroupKey
@@ -33,6 +37,7 @@ class StartForecast(Struct, frozen=True):
     late: datetime | None = None
     after: datetime | None = None
     unknown: tuple[str, ...] = ()
+    arrivals: bool = False
 
     def brief(self, now: datetime) -> str:
         """Say it in a column: ``14:20 (14:05-15:10)``, ``>14:20`` where it is later than was played, a minus where no time can be told."""
@@ -55,15 +60,17 @@ class StartForecast(Struct, frozen=True):
                 " activeDeadlineSeconds does"
             )
         middle, early = _shown(self.middle, now), _shown(self.early, now)
-        if self.late is None:
-            return f"about {middle} UTC, 80 %: from {early} on"
-        late = _shown(self.late, now)
-        return f"about {middle} UTC, 80 %: {early} to {late}" if early != late else f"about {middle} UTC"
+        late = _shown(self.late, now) if self.late is not None else ""
+        between = "" if early == late else f"{early} to {late}" if late else f"from {early} on"
+        if self.arrivals:
+            return f"about {middle} UTC, 80 %: {between}" if between else f"about {middle} UTC"
+        return f"about {middle} UTC if nothing else arrives" + (f", {between}" if between else "")
 
     def data(self) -> dict[str, Any]:
         """Write it for programs: times as RFC 3339, None where there is none."""
         times = {"early": self.early, "middle": self.middle, "late": self.late}
-        told = {name: _rfc3339(at) if at is not None else None for name, at in times.items()}
+        told: dict[str, Any] = {name: _rfc3339(at) if at is not None else None for name, at in times.items()}
+        told |= {"chance": CHANCE} if self.arrivals and self.middle is not None else {}
         return told | ({"after": _rfc3339(self.after)} if self.after is not None else {})
 
     @classmethod
@@ -73,7 +80,7 @@ class StartForecast(Struct, frozen=True):
             datetime.fromisoformat(data[name]) if data.get(name) else None
             for name in ("early", "middle", "late", "after")
         )
-        return cls(GroupKey("", "", ""), early, middle, late, after, unknown)
+        return cls(GroupKey("", "", ""), early, middle, late, after, unknown, "chance" in data)
 
 
 def _rfc3339(at: datetime) -> str:

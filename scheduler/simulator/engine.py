@@ -7,7 +7,7 @@ decided (`Plan.next_deadline`); time in between is jumped over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -58,8 +58,9 @@ class SimulationSetup(Struct, frozen=True):
         until: seconds after which to stop; infinity: when nothing can happen any more.
         rests: whether cycles that time alone calls for come ever more rarely where they come to nothing, for one that would rather have an
             answer soon than to the second.
-        pace: seconds from one cycle to the next one that the end of something calls for, at least.
+        pace: seconds from one cycle to the next one that the end of something calls for, at least; where a simulation rests, an arrival, too.
         stretch: the same as a share of the seconds that have passed: what is far ahead may be less exact.
+        resumes: whether it goes on from a cluster that a leader has decided about: nodes may be kept for a large job already.
     """
 
     cluster: Cluster
@@ -72,11 +73,12 @@ class SimulationSetup(Struct, frozen=True):
     existing: tuple[tuple[Kind[Any], Any], ...] = ()
     created: tuple[tuple[Kind[Any], Any], ...] = ()
     priorities: tuple[PriorityClass, ...] = ()
-    trace: tuple[TraceJob, ...] = ()
+    trace: Iterable[TraceJob] = ()
     until: float = _NEVER
     rests: bool = False
     pace: float = MIN_CYCLE_INTERVAL_SECONDS
     stretch: float = 0.0
+    resumes: bool = False
 
 
 class SimulationProgress(Struct):
@@ -109,7 +111,7 @@ class Simulation:
             setup.admission,
             self.measures,
             self._events,
-            self._arrived,
+            self._came,
             self._freed,
             setup.start,
         )
@@ -117,7 +119,7 @@ class Simulation:
             setup.cluster, setup.admission, self.lifecycle, self.measures, setup.start, setup.uids
         )
         self._trace = iter(setup.trace)
-        self.progress = SimulationProgress(expected=len(setup.trace))
+        self.progress = SimulationProgress(expected=len(setup.trace) if isinstance(setup.trace, Sized) else 0)
         self.cycles = 0
         self._looked: Plan | None = None
         self._nominated: Mapping[str, str] = {}
@@ -175,6 +177,21 @@ class Simulation:
             self._workloads.exists(kind, one)
         for kind, one in self._setup.created:
             self._workloads.create(kind, one)
+        if self._setup.resumes:
+            self._resume()
+
+    def _resume(self) -> None:
+        """Keep nodes for whom the leader seems to: a leader remembers that, and its cluster shows who waits beside nodes that are idle."""
+        snapshot, plan = self._decide(records=False)
+        idle = {bind.group for bind in plan.binds}
+        if idle:
+            # Somebody keeps them from starting: that is chosen as if they weren't there.
+            jobs = tuple(job for job in snapshot.jobs if job.key not in idle)
+            plan = decide(
+                replace(snapshot, jobs=jobs), self._setup.policy, self._moment, DecisionCache(), records=False
+            )
+        self._reserved = plan.reserved_nodes
+        self._cluster.remember(self._reserved, {})
 
     def look(self) -> Plan:
         """Return what would be decided now; nothing is done."""
@@ -197,6 +214,11 @@ class Simulation:
     def _arrived(self) -> None:
         """Have a cycle run, as soon as the pace allows."""
         self._due = min(self._due, max(self.lifecycle.now, self._last + MIN_CYCLE_INTERVAL_SECONDS))
+
+    def _came(self) -> None:
+        """Have one run for what came: as soon as the pace allows, which for one that rests is that of what became free."""
+        pace = self._pace if self._setup.rests else MIN_CYCLE_INTERVAL_SECONDS
+        self._due = min(self._due, max(self.lifecycle.now, self._last + pace))
 
     def _freed(self) -> None:
         """Have one run where somebody waits: to others, what became free is nothing to decide about."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster.model import kinds, names
-from muster.whatif.forecast import Forecaster, ForecastScores, Spread, quantiles
+from muster.whatif.forecast import Forecaster, quantiles
 from muster.whatif.run_times import RunHistory, RunTime, of_workload
 from muster.whatif.start_forecast import StartForecast
 from tests.support.asked import POLICY, TAKEN, gang, held_job, node, queue, state
@@ -41,7 +41,7 @@ def test_a_gang_starts_when_what_runs_has_ended():
     middle = found["second"].middle
     assert middle is not None
     assert abs(middle - (TAKEN + 30 * MINUTE)) < timedelta(seconds=5)
-    assert found["second"].text(TAKEN) == f"about {middle:%H:%M} UTC"
+    assert found["second"].text(TAKEN) == f"about {middle:%H:%M} UTC if nothing else arrives"
 
 
 def test_who_stands_behind_starts_after_who_stands_ahead():
@@ -97,17 +97,16 @@ def test_of_history_come_the_middle_and_the_interval():
     assert one.middle is not None
     assert one.late is not None
     assert TAKEN + 9 * MINUTE <= one.early < one.middle < one.late <= TAKEN + 51 * MINUTE
-    assert one.text(TAKEN).startswith(f"about {one.middle:%H:%M} UTC, 80 %: {one.early:%H:%M} to {one.late:%H:%M}")
+    said = f"about {one.middle:%H:%M} UTC if nothing else arrives, {one.early:%H:%M} to {one.late:%H:%M}"
+    assert one.text(TAKEN) == said
+    assert "chance" not in one.data()
 
 
-def test_forecasts_that_turned_out_too_early_move_the_next_ones():
-    scores = ForecastScores()
-    for _ in range(19):
-        scores.add((540.0, 1140.0, 1740.0), 2340.0)
-    assert scores.spread() == Spread()
-    scores.add((540.0, 1140.0, 1740.0), 2340.0)
-    assert scores.spread() == Spread(4.0, 2.0, 2400 / 1800)
-    assert quantiles([1140.0], scores.spread()) == (2340.0, 2340.0, 2340.0)
+@pytest.mark.parametrize(("plays", "between"), [(1, (0, 0)), (8, (0, 7)), (9, (0, 8)), (16, (1, 14)), (30, (2, 27))])
+def test_what_happens_is_one_more_play_and_eight_of_ten_lie_between(plays, between):
+    early, middle, late = quantiles([float(each) for each in range(plays)])
+    assert (early, late) == between
+    assert early <= middle <= late
 
 
 def test_history_remembers_a_few_times_of_each_template_and_forgets_templates():

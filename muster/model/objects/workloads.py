@@ -17,6 +17,7 @@ class JobSpec(ApiStruct, frozen=True, kw_only=True):
     completions: int | None = None
     suspend: bool | None = None
     active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
     template: PodTemplate = field(default_factory=PodTemplate)
 
 
