@@ -286,9 +286,17 @@ def from_history(seed: int, seconds: float, asked: int, every: int) -> list[Outc
         for one in plays.forecasts(state, POLICY, SCHEDULERS, history, seconds):
             began = happened[one.key.name].started
             if began is not None and (one.middle is not None or one.after is not None):
-                told = (_since(each, now) for each in (one.early, one.middle, one.late, one.after))
                 job = specs[one.key.name]
-                found.append(Outcome(*told, max(job.arrival + usual[job.queue] - now, 0.0), began - now))
+                found.append(
+                    Outcome(
+                        early=_since(one.early, now),
+                        middle=_since(one.middle, now),
+                        late=_since(one.late, now),
+                        after=_since(one.after, now),
+                        usual=max(job.arrival + usual[job.queue] - now, 0.0),
+                        waited=began - now,
+                    )
+                )
     return found
 
 
@@ -345,16 +353,20 @@ def main() -> None:
         flush=True,
     )
     for seed in options.seeds:
-        every = from_history(seed, options.seconds, options.asked, options.every)
-        found = [each for each in every if math.isfinite(each.middle)]
+        outcomes = from_history(seed, options.seconds, options.asked, options.every)
+        found = [each for each in outcomes if math.isfinite(each.middle)]
         error = statistics.median(abs(each.middle - each.waited) for each in found)
         usual = statistics.median(abs(each.usual - each.waited) for each in found)
         held = sum(each.held for each in found) / len(found)
         past = sum(each.passed for each in found) / len(found)
-        width = statistics.median(each.late - each.early for each in found)
+        ended = [each for each in found if math.isfinite(each.late)]
+        width = statistics.median(each.late - each.early for each in ended)
+        unplayed = [each for each in outcomes if math.isfinite(each.after)]
         print(
-            f"(c) seed {seed}, {len(found)} told a time of {len(every)}: median error {error / 60:.0f} min, of the queue's median wait {usual / 60:.0f} min"
-            f" ({error / usual - 1:+.0%}); 80 % held in {held:.0%} ({past:.0%} started later), median width {width / 60:.0f} min",
+            f"(c) seed {seed}, {len(found)} told a time: median error {error / 60:.0f} min, of the queue's median wait {usual / 60:.0f} min"
+            f" ({error / usual - 1:+.0%}); 80 % held in {held:.0%} ({past:.0%} started later); {len(ended)} with an end, held in"
+            f" {sum(each.held for each in ended) / len(ended):.0%}, median width {width / 60:.0f} min; {len(unplayed)} told 'after', right in"
+            f" {sum(each.waited >= each.after - 60 for each in unplayed)}",
             flush=True,
         )
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")

@@ -44,6 +44,8 @@ _LARGE: Final = 2000
 _PACES: Final = ((_LARGE, 60.0, 0.1), (500, 15.0, 0.05))
 """Groups beyond which a play is less exact, for each decision takes long: seconds until it looks at what ended, and the share of the time that has
 passed."""
+_BUSY: Final = (15.0, 0.05)
+"""The same where others arrive, so there is no end of what there is to decide."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _OVERDUE: Final = 0.5
 """What runs longer than all that is known of its like is taken to go on for up to so much of the time that it has run."""
@@ -120,8 +122,9 @@ class Forecaster:
         found = scenario.of_objects(objects, self._schedulers, seed, HORIZON)
         admission = InMemoryAdmission(WebhookSettings(found.schedulers, delay=self._policy.enqueues))
         setup = replace(found.setting(self._policy, admission), start=self._state.taken, resumes=True)
-        if self._pace is not None:
-            setup = replace(setup, rests=True, pace=self._pace[0], stretch=self._pace[1])
+        pace = self._pace or (_BUSY if alone is not None else None)
+        if pace is not None:
+            setup = replace(setup, rests=True, pace=pace[0], stretch=pace[1])
         if alone is not None:
             arrivals = self._history.arrivals.coming(self._state.taken, HORIZON, lots, self._history.of_arrival)
             setup = replace(setup, trace=arrivals)

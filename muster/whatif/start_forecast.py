@@ -14,8 +14,8 @@ from scheduler.model.snapshot import GroupKey
 NAMED: Final = 2
 """Groups that are named where nobody says how long they run; one more says that there are others."""
 
-CHANCE: Final = 0.8
-"""Of a start to lie between the times told."""
+SHARE: Final = 0.8
+"""Of the plays in which a start lies between the times told. It isn't a chance: `docs/when.md` says how often such times hold."""
 
 
 class StartForecast(Struct, frozen=True):
@@ -63,14 +63,14 @@ class StartForecast(Struct, frozen=True):
         late = _shown(self.late, now) if self.late is not None else ""
         between = "" if early == late else f"{early} to {late}" if late else f"from {early} on"
         if self.arrivals:
-            return f"about {middle} UTC, 80 %: {between}" if between else f"about {middle} UTC"
+            return f"about {middle} UTC, in 8 of 10 plays {between}" if between else f"about {middle} UTC"
         return f"about {middle} UTC if nothing else arrives" + (f", {between}" if between else "")
 
     def data(self) -> dict[str, Any]:
         """Write it for programs: times as RFC 3339, None where there is none."""
         times = {"early": self.early, "middle": self.middle, "late": self.late}
         told: dict[str, Any] = {name: _rfc3339(at) if at is not None else None for name, at in times.items()}
-        told |= {"chance": CHANCE} if self.arrivals and self.middle is not None else {}
+        told |= {"share": SHARE} if self.arrivals and self.middle is not None else {}
         return told | ({"after": _rfc3339(self.after)} if self.after is not None else {})
 
     @classmethod
@@ -80,7 +80,7 @@ class StartForecast(Struct, frozen=True):
             datetime.fromisoformat(data[name]) if data.get(name) else None
             for name in ("early", "middle", "late", "after")
         )
-        return cls(GroupKey("", "", ""), early, middle, late, after, unknown, "chance" in data)
+        return cls(GroupKey("", "", ""), early, middle, late, after, unknown, "share" in data)
 
 
 def _rfc3339(at: datetime) -> str:

@@ -91,7 +91,7 @@ def test_of_more_than_is_remembered_it_goes_back_less_far_and_of_a_week_at_most(
 def test_a_process_that_plays_is_told_what_came():
     history = RunHistory()
     history.arrivals = came(*(each * HOUR for each in range(1, 25)), since=24 * HOUR)
-    there = pickle.loads(pickle.dumps(history))  # noqa: S301 - our own
+    there = pickle.loads(pickle.dumps(history))
     assert coming(there.arrivals) == coming(history.arrivals) != []
 
 
@@ -160,7 +160,7 @@ def contended() -> list[dict[str, Any]]:
     return objects
 
 
-def test_what_arrives_later_moves_starts_and_only_then_a_chance_is_told():
+def test_what_arrives_later_moves_starts_and_only_then_a_share_of_plays_is_told():
     alone = starts(contended(), RunHistory())["large"]
     assert alone.text(TAKEN) == "about 12:30 UTC if nothing else arrives"
     assert StartForecast.read(alone.data(), ()).arrivals is False
@@ -173,8 +173,8 @@ def test_what_arrives_later_moves_starts_and_only_then_a_chance_is_told():
     assert alone.middle is not None
     assert found.middle is not None
     assert found.middle > alone.middle + timedelta(minutes=10)
-    assert ", 80 %: " in found.text(TAKEN)
-    assert found.data()["chance"] == 0.8
+    assert ", in 8 of 10 plays " in found.text(TAKEN)
+    assert found.data()["share"] == 0.8
     assert StartForecast.read(found.data(), ()).arrivals is True
 
 

@@ -99,7 +99,7 @@ def test_of_history_come_the_middle_and_the_interval():
     assert TAKEN + 9 * MINUTE <= one.early < one.middle < one.late <= TAKEN + 51 * MINUTE
     said = f"about {one.middle:%H:%M} UTC if nothing else arrives, {one.early:%H:%M} to {one.late:%H:%M}"
     assert one.text(TAKEN) == said
-    assert "chance" not in one.data()
+    assert "share" not in one.data()
 
 
 @pytest.mark.parametrize(("plays", "between"), [(1, (0, 0)), (8, (0, 7)), (9, (0, 8)), (16, (1, 14)), (30, (2, 27))])
