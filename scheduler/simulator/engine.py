@@ -19,7 +19,7 @@ from msgspec.structs import replace as changed
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from muster.model.objects import PodGroup, PriorityClass
-from scheduler.engine import satisfied
+from scheduler.engine import requeue, satisfied
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
 from scheduler.engine.policy import Policy
@@ -38,6 +38,7 @@ from scheduler.state.apply import apply_plan
 from scheduler.state.cluster import Cluster
 
 _NEVER: Final = float("inf")
+_MANY: Final = 1 << 30
 HOPE: Final = 86400.0
 """Seconds for which groups that wait are given their chance, once nothing else is going to happen."""
 _TELL: Final = 100
@@ -181,17 +182,33 @@ class Simulation:
             self._resume()
 
     def _resume(self) -> None:
-        """Keep nodes for whom the leader seems to: a leader remembers that, and its cluster shows who waits beside nodes that are idle."""
-        snapshot, plan = self._decide(records=False)
-        idle = {bind.group for bind in plan.binds}
-        if idle:
-            # Somebody keeps them from starting: that is chosen as if they weren't there.
-            jobs = tuple(job for job in snapshot.jobs if job.key not in idle)
-            plan = decide(
-                replace(snapshot, jobs=jobs), self._setup.policy, self._moment, DecisionCache(), records=False
-            )
-        self._reserved = plan.reserved_nodes
-        self._cluster.remember(self._reserved, {})
+        """Remember what the leader does, as far as the cluster shows it: who was taken back, and for whom which nodes are kept."""
+        snapshot, now = self._decide(records=False)
+        # Somebody keeps those that wait beside idle nodes from starting: what follows is chosen as if they weren't there.
+        beside = {bind.group for bind in now.binds}
+        jobs = tuple(job for job in snapshot.jobs if job.key not in beside)
+        moment = self._moment.timestamp()
+        waits = {job.uid: wait for job in jobs if (wait := requeue.recorded(job.conditions)) and wait.until <= moment}
+        # Taken back once more, they wait for other nodes than there are: a leader remembers that, the cluster doesn't.
+        admitted = tuple(
+            replace(job, phase=Phase.INQUEUE) if job.uid in waits and job.phase is Phase.PENDING else job
+            for job in jobs
+        )
+        tried = {uid: replace(wait, since=0.0, pods=_MANY) for uid, wait in waits.items()}
+        again = self._supposed(replace(snapshot, jobs=admitted, requeues=tried))
+        back = {uid: each for uid, each in again.rolled_back.items() if uid in waits}
+        self._timers.requeues = {
+            uid: replace(each, until=waits[uid].until, tries=waits[uid].tries) for uid, each in back.items()
+        }
+        kept = self._supposed(replace(snapshot, jobs=jobs, requeues=self._timers.requeues)).reserved_nodes
+        if kept is not None:
+            idle = [bind.node for plan in (now, again) for bind in plan.binds]
+            kept = kept._replace(nodes=tuple(dict.fromkeys([*idle, *kept.nodes]))[: len(kept.nodes)])
+        self._reserved = kept
+        self._cluster.remember(kept, {})
+
+    def _supposed(self, snapshot: Snapshot) -> Plan:
+        return decide(snapshot, self._setup.policy, self._moment, DecisionCache(), records=False)
 
     def look(self) -> Plan:
         """Return what would be decided now; nothing is done."""
