@@ -1,4 +1,4 @@
-"""What arrives later, taken to be like what arrived lately: the same hours of the days before, each as often as it may come again. Pure."""
+"""Arrivals to come, taken to be like those of the last days: the same hours of the days before, each as often as it may come again. Pure."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ArrivalHistory:
     def coming(
         self, now: datetime, until: float, lots: Generator, run_times: Callable[[SeenArrival], Sequence[float]]
     ) -> Iterator[TraceJob]:
-        """Give what may arrive from a moment on, for so many seconds; what runs nobody knows how long is left out."""
+        """Return one by one what may arrive from a moment on, for so many seconds; what runs nobody knows how long is left out."""
         days, blocks, count = self.days(now), self._by_hour(now), 0
         for hour in range(int(until / _HOUR) if days else 0):
             # Each of the hours that were like it comes once in as many days as are known, in the mean.

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from muster.model import kinds
 from muster.model.amounts import Resources
 from muster.visibility import plays
 from muster.whatif.arrivals import ArrivalHistory, SeenArrival
@@ -190,9 +189,16 @@ def test_what_never_starts_even_if_nothing_arrives_is_told_and_is_not_waited_for
     assert huge.text(TAKEN) == "no time can be told: it doesn't start within two weeks as the cluster is"
 
 
-def test_who_waits_beside_room_is_kept_from_it_by_a_large_one_that_nodes_are_kept_for():
+@pytest.mark.parametrize("phase", ["Inqueue", "Pending"])
+def test_who_waits_beside_room_is_kept_from_it_by_a_large_one_that_nodes_are_kept_for(phase):
     objects = [node("n", {"cpu": "4"}), queue("q"), *gang("runs", [3], "q", "n")]
-    objects += [*gang("large", [4], "q", phase="Inqueue"), *gang("small", [1], "q", phase="Inqueue")]
+    objects += [*gang("large", [4], "q", phase=phase), *gang("small", [1], "q", phase=phase)]
+    if phase == "Pending":
+        # It was taken back, and nothing has changed since.
+        said = "3 attempts came to nothing; the next is after 2026-01-01T11:50:00Z"
+        postponed = {"type": "Postponed", "status": "True", "reason": "NotEnoughResources", "message": said}
+        large = next(each for each in objects if each["kind"] == "PodGroup" and each["metadata"]["name"] == "large")
+        large["status"]["conditions"] = [postponed]
     for each in objects:
         if each["kind"] in {"Pod", "PodGroup"}:
             each["metadata"].setdefault("annotations", {})["muster.sh/expected-duration"] = "90m"
@@ -204,4 +210,3 @@ def test_who_waits_beside_room_is_kept_from_it_by_a_large_one_that_nodes_are_kep
     # It comes after the large one; whoever knows nothing of the leader's choice would start it at once.
     assert timedelta(minutes=29) < found["large"].middle - TAKEN < timedelta(minutes=32)
     assert found["small"].middle > found["large"].middle
-    assert kinds.PODGROUPS.group == found["small"].key.group
