@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -65,13 +67,14 @@ def drivers(nodes) -> Iterator[dict[str, Path]]:
         words += ["--kubelet", str(nodes.folder / name / "kubelet"), "--devices", str(EACH)]
         with log.open("wb") as file:
             command = nodes.command(str(program), *words, node=name)
-            running.append(subprocess.Popen(command, stdout=file, stderr=file))
+            # A group of its own: what enters the namespaces forks there, and is not what it runs.
+            running.append(subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True))
     nodes.kubectl("apply", "-f", "-", stdin=manifests())
     awaited(lambda: len(items(nodes, "resourceslices")) == len(nodes.names))
     yield said
     nodes.kubectl("delete", "jobs", "--all", "--wait")
     for process in running:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGTERM)
         process.wait()
     nodes.kubectl("delete", "resourceslices", "--all")
     nodes.kubectl("delete", "deviceclass/nothing", "resourceclaimtemplate/one")

@@ -17,7 +17,7 @@ _KEPT = {
 }
 _OF_CRDS = ("CustomResourceDefinition /", "APIService /", "PodGroup ", "Queue ", "QuotaLedger ")
 _VISIBILITY = "APIService /v1alpha1.visibility.muster.sh"
-_OF_NODES = ("Lease kube-node-lease/", "CSINode /")
+_OF_NODES = ("Lease kube-node-lease/", "CSINode /", "ResourceSlice /")
 
 
 def left(nodes) -> set[str]:
