@@ -154,8 +154,10 @@ async def test_what_was_written_is_undone_where_the_pod_got_no_node(world, devic
 
     async def follow():
         while True:
-            cache.put(await devices.find("c"))
-            cache.advance((await devices.find("c")).metadata.resource_version)
+            # One read: what a cache has reached, it shows.
+            seen = await devices.find("c")
+            cache.put(seen)
+            cache.advance(seen.metadata.resource_version)
             await asyncio.sleep(0.01)
 
     following = asyncio.create_task(follow())
