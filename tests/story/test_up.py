@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -38,9 +39,11 @@ def listening_ports(pid: int) -> set[str]:
     """Return the local ports on which a process listens, from /proc."""
     inodes = set()
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        target = str(entry.readlink()) if entry.is_symlink() else ""
-        if target.startswith("socket:["):
-            inodes.add(target[8:-1])
+        # What the process closes meanwhile isn't what it listens on.
+        with contextlib.suppress(FileNotFoundError):
+            target = str(entry.readlink())
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
     rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     return {row[1] for row in rows if row[3] == "0A" and row[9] in inodes}
 
