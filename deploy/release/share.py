@@ -72,9 +72,12 @@ def _command(path: tuple[str, ...], command: click.Command, above: click.Context
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[str]:
-    for each in command.get_params(context):
+    for each in command.params:
         if (record := each.get_help_record(context)) is not None and record[1]:
             yield from (".TP", rf"\fB{_text(record[0])}\fR", _text(record[1]))
+    # A command keeps its option for help as the first context that asked named it, perhaps one without our settings.
+    names = ", ".join(context.help_option_names)
+    yield from (".TP", rf"\fB{_text(names)}\fR", "Show this message and exit.")
 
 
 def _text(words: str) -> str:

@@ -5,6 +5,11 @@ import re
 import tomllib
 from pathlib import Path
 
+import click
+
+from muster.cli import reference
+from muster.cli.main import muster
+
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "muster").rglob("*.py")]
@@ -29,5 +34,8 @@ def test_the_manual_and_what_shells_complete_by_are_what_the_commands_say():
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    # As any command of an earlier test leaves it: click keeps the option for help that the first context asked for.
+    for _, command in reference.leaves(muster, ("muster",)):
+        command.get_help_option(click.Context(command))
     made = {each: (module.FOLDER / each).read_text() for each in module.files()}
     assert made == module.files(), "make them anew: python deploy/release/share.py"

@@ -35,6 +35,11 @@ def address(kubeconfig: Path) -> tuple[str, int]:
     return host, int(port)
 
 
+def leader(kubeconfig: Path) -> str:
+    lease = ("lease", "muster-scheduler", "-n", "muster-system", "-o", "jsonpath={.spec.holderIdentity}")
+    return kubectl(kubeconfig, "get", *lease).stdout
+
+
 def listening_ports(pid: int) -> set[str]:
     """Return the local ports on which a process listens, from /proc."""
     inodes = set()
@@ -151,11 +156,14 @@ def test_beside_a_cluster_a_crash_leaves_the_webhooks_and_a_new_start_recovers(r
     config = real_control_plane.kubeconfig()
     with muster_up("--kubeconfig", str(config), kubeconfig=config) as up:
         up.end(signal.SIGKILL)
+    crashed = leader(config)
     # Nobody answers: what would be reserved without the ledger is refused.
     refused = kubectl(config, "create", "-f", "-", stdin=GROUP % ("crashed", "default"))
     assert refused.returncode == 1
     assert "failed calling webhook" in refused.stdout
     with muster_up("--kubeconfig", str(config), kubeconfig=config):
+        # Ready is who leads: the default queue, which a leader makes, was there before.
+        assert leader(config) not in {"", crashed}
         created = kubectl(config, "create", "-f", "-", stdin=GROUP % ("recovered", "default"))
         assert created.returncode == 0, created.stdout
         assert kubectl(config, "delete", "pg", "recovered").returncode == 0

@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+import click
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -209,14 +210,20 @@ async def _muster(
         stored = StoredConfiguration(client, wishes.config)
         stack.push_async_callback(stored.remove)
         await stored.store()
-        leading = asyncio.create_task(_lead(client, clock, wishes, server, stored), name="worker")
+        elected = asyncio.Event()
+        leading = asyncio.create_task(_lead(client, clock, wishes, server, stored, elected), name="worker")
         stack.push_async_callback(_cancelled, leading)
-        await _led(client, leading)
+        await _led(client, leading, elected)
         yield leading
 
 
 async def _lead(
-    client: Client, clock: Clock, wishes: LocalOptions, server: WebhookServer, stored: StoredConfiguration
+    client: Client,
+    clock: Clock,
+    wishes: LocalOptions,
+    server: WebhookServer,
+    stored: StoredConfiguration,
+    elected: asyncio.Event,
 ) -> None:
     worker = Worker(client, clock, wishes.policy, wishes.schedulers, legacy_apis=wishes.legacy_apis)
 
@@ -227,6 +234,7 @@ async def _lead(
         stored.changed()
 
     async def lead(fence: Fence) -> None:
+        elected.set()
         await worker.run(fence)
 
     live = LivePolicy(wishes.config, worker.metrics.registry) if wishes.config is not None else None
@@ -238,22 +246,32 @@ async def _lead(
             following.cancel()
 
 
-async def _led(client: Client, leading: asyncio.Task[None]) -> None:
-    """Wait until the worker has made the default queue: the first thing that a leader does."""
-    made = asyncio.create_task(
-        wait.until(
-            client,
-            kinds.QUEUES,
-            names.DEFAULT_QUEUE,
-            holds=lambda queue: queue is not None and bool(queue.status.state),
-            within=_LEADING_SECONDS,
-        )
-    )
+async def _led(client: Client, leading: asyncio.Task[None], elected: asyncio.Event) -> None:
+    """Wait until the worker leads and there is the default queue, the first thing that a leader makes.
+
+    Either alone doesn't do: the queue may be of an earlier run, while another program may still take the Lease.
+    """
+    made = asyncio.create_task(_elected_with_queue(client, elected))
     await asyncio.wait([made, leading], return_when=asyncio.FIRST_COMPLETED)
     if leading.done():
         await _cancelled(made)
         leading.result()
     await made
+
+
+async def _elected_with_queue(client: Client, elected: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(elected.wait(), _LEADING_SECONDS)
+    except TimeoutError as error:
+        where = f"{names.SYSTEM_NAMESPACE}/{names.SCHEDULER_LEASE}"
+        raise click.ClickException(f"another program holds the Lease {where}; end that program first") from error
+    await wait.until(
+        client,
+        kinds.QUEUES,
+        names.DEFAULT_QUEUE,
+        holds=lambda queue: queue is not None and bool(queue.status.state),
+        within=_LEADING_SECONDS,
+    )
 
 
 async def _cancelled(task: asyncio.Task[object]) -> None:
