@@ -12,7 +12,7 @@ import msgspec
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import held, holding, reserving, stated_minimum, taken_by, waits_for_quota
 from muster.ledger.view import CLAIM_SOURCE, ObservedGroup, ObservedPod, ObservedQuota
-from muster.model import device_quota, grouping, names, scopes, tenant_texts, versions
+from muster.model import device_quota, grouping, names, native_groups, scopes, tenant_texts, versions
 from muster.model.amounts import NOTHING, QuantityError, Resources
 from muster.model.objects import Pod, PodGroup, ResourceClaim, ResourceQuota
 
@@ -115,11 +115,11 @@ def pod_of(claim: ResourceClaim) -> str:
 
 
 def observed_claim(claim: ResourceClaim, pod: ObservedPod | None) -> ObservedPod:
-    """Return a ResourceClaim as a view shows it: with the group of the pod that it was made for, as far as that is known."""
+    """Return a ResourceClaim as a view shows it: with the group of the pod that it was made for, as far as that is known, or its own."""
     meta = claim.metadata
     return ObservedPod(
         meta.uid,
-        pod.group if pod is not None else "",
+        pod.group if pod is not None else native_groups.group_of_claim(claim),
         versions.number(meta.resource_version),
         device_quota.of_claim(claim.spec),
         place=CLAIM_SOURCE,

@@ -37,6 +37,7 @@ KNOWN: Final = frozenset(
         names.WANTED_RESOURCES,
         names.MEMBER_OF,
         names.DISRUPTION_MODE,
+        names.SHARED_CLAIMS,
         names.EXPECTED_DURATION,
         names.PREEMPTION_POLICY,
         names.DESCRIBED,

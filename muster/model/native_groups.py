@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from msgspec import structs
 
-from muster.model import names
-from muster.model.objects import Meta, NativePodGroup, NativeTopologyConstraint
+from muster.model import grouping, names
+from muster.model.objects import (
+    Meta,
+    NativePodGroup,
+    NativeTopologyConstraint,
+    OwnerReference,
+    PodSpec,
+    ResourceClaim,
+)
+from muster.model.objects.metadata import Json
 
 INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 """Type of the condition that Kubernetes' own scheduler writes."""
@@ -38,12 +47,42 @@ def _topology(native: NativePodGroup) -> tuple[NativeTopologyConstraint, ...]:
     return (constraints.topology or ()) if constraints is not None else ()
 
 
-def disruption(native: NativePodGroup) -> dict[str, str]:
-    """Return what it says of evictions as annotations of the group that stands for it."""
+def noted(native: NativePodGroup) -> dict[str, str]:
+    """Return what it says of evictions and of claims as annotations of the group that stands for it."""
     mode = native.spec.disruption_mode
     found = {names.DISRUPTION_MODE: names.DISRUPTION_ALL} if mode is not None and mode.all is not None else {}
-    never = native.spec.preemption_policy == names.NEVER
-    return {**found, **({names.PREEMPTION_POLICY: names.NEVER} if never else {})}
+    if native.spec.preemption_policy == names.NEVER:
+        found[names.PREEMPTION_POLICY] = names.NEVER
+    if native.spec.resource_claims:
+        found[names.SHARED_CLAIMS] = msgspec.json.encode(native.spec.resource_claims).decode()
+    return found
+
+
+def is_native(owner: OwnerReference) -> bool:
+    """Whether an owner is a PodGroup of Kubernetes' own, of whichever version."""
+    return (owner.api_version.partition("/")[0], owner.kind) == (names.KUBERNETES_GROUP, "PodGroup")
+
+
+def claims_of(group: Meta) -> tuple[dict[str, Json], ...]:
+    """Return the ResourceClaims that a native group shares among its pods, as `noted` wrote them on the group that stands for it."""
+    try:
+        return msgspec.json.decode(group.annotation(names.SHARED_CLAIMS) or "[]", type=tuple[dict[str, Json], ...])
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+
+
+def group_of_claim(claim: ResourceClaim) -> str:
+    """Return the group whose claim it is, made for the native one for which it stands; empty where it is made for none."""
+    owner = claim.metadata.controller()
+    return grouping.generated_name(owner.uid) if owner is not None and is_native(owner) else ""
+
+
+def without_shared(native: NativePodGroup, pod: PodSpec) -> PodSpec:
+    """Return the spec of one of its pods without the claims that it shares with the others."""
+    shared = native.spec.resource_claims
+    if not shared or not pod.resource_claims:
+        return pod
+    return structs.replace(pod, resource_claims=tuple(each for each in pod.resource_claims if each not in shared))
 
 
 def not_evaluated(native: NativePodGroup, *, of_job: bool = False) -> str:
@@ -54,7 +93,7 @@ def not_evaluated(native: NativePodGroup, *, of_job: bool = False) -> str:
     spec = native.spec
     asked = {
         "parentCompositePodGroupName": spec.parent_composite_pod_group_name,
-        "resourceClaims": spec.resource_claims,
+        "resourceClaims": spec.resource_claims if of_job else None,
         "schedulingConstraints.topology": _topology(native)[0 if of_job else 1 :],
     }
     fields = [f"spec.{name}" for name, value in asked.items() if value]

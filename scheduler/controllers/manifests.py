@@ -80,15 +80,29 @@ def podgroup(
     }
 
 
-def of_native(native: NativePodGroup, pods: Sequence[PodSpec], above: Sequence[Meta]) -> dict[str, Any]:
+def of_native(
+    native: NativePodGroup, pods: Sequence[PodSpec], above: Sequence[Meta], devices: DeviceNeed = NO_DEVICES
+) -> dict[str, Any]:
     """Write the PodGroup that stands for one of Kubernetes' own with these pods; ``above``: its owners and the namespace.
+
+    ``devices``: gives what a pod's claims on devices take of quotas.
 
     Raises:
         QuantityError: a request can't be read.
     """
-    noted, metas = native_groups.disruption(native), [native_groups.described(native), *above]
-    need = partial(estimate, pods)
+    noted, metas = native_groups.noted(native), [native_groups.described(native), *above]
+    need = partial(native_need, native, pods, devices=devices)
     return podgroup(native_owner(native), metas, native_template(native, pods), need, followed=True, annotations=noted)
+
+
+def native_need(native: NativePodGroup, pods: Sequence[PodSpec], member: int, devices: DeviceNeed) -> Resources:
+    """Return what so many pods of a native group need: claims that they share once, all else for each.
+
+    Raises:
+        QuantityError: a request can't be read.
+    """
+    alone = [native_groups.without_shared(native, each) for each in pods]
+    return estimate(alone, member, devices) + devices(PodSpec(resource_claims=native.spec.resource_claims))
 
 
 def native_owner(native: NativePodGroup) -> OwnerReference:

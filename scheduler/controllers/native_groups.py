@@ -164,9 +164,9 @@ class NativeGroups:
             manifests.native_owner(native),
             [native_groups.described(native)],
             manifests.native_template(native, specs),
-            partial(manifests.estimate, specs, devices=self._generated.devices(native.namespace)),
+            partial(manifests.native_need, native, specs, devices=self._generated.devices(native.namespace)),
             followed=True,
-            annotations=native_groups.disruption(native),
+            annotations=native_groups.noted(native),
         )
 
     async def _follow(self, native: NativePodGroup, pods: Sequence[Pod], group: PodGroup) -> None:

@@ -40,7 +40,7 @@ class ColocatedTasks:
         for tasks in self._task_sets(kind):
             mask = everywhere.copy()
             for term in kind.constraints.pod_terms.required_affinity:
-                mask &= _with_room(self._session, tasks, topology.domains(term.key), free, open_to)
+                mask &= with_room(self._session, tasks, topology.domains(term.key), free, open_to)
             if mask.any():
                 return mask
         return everywhere
@@ -69,7 +69,8 @@ class ColocatedTasks:
         return self._members
 
 
-def _with_room(session: SessionView, tasks: Counter[TaskClass], by: Domains, free: Matrix, open_to: Open) -> Mask:
+def with_room(session: SessionView, tasks: Counter[TaskClass], by: Domains, free: Matrix, open_to: Open) -> Mask:
+    """Tell which nodes are in domains that have room for some tasks, [nodes]."""
     open_to_some = np.zeros(len(by.codes), dtype=np.bool_)
     enough = np.ones(by.size + 1, dtype=np.bool_)
     total = session.axes.zero

@@ -57,6 +57,7 @@ def decide(
         waiting=any(job.waiting or job.unplaced for job in session.jobs)
         or any(each.phase in {Phase.PENDING, Phase.INQUEUE} for each in statuses),
         kept_places=kept_places.left(session),
+        held_claims=outcome.held_claims(),
         rolled_back=outcome.rolled_back(),
         unplaced=outcome.unplaced(),
         faults=tuple(session.extensions.faults.values()),

@@ -63,8 +63,7 @@ class Explanations:
         if apart:
             return _obstacle(apart + self._others(look.refusals))
         each = axes.resources(self._session.vector(kind)).only(kind.request)
-        claimed = explain_devices.claimed(self._session, kind) if kind.constraints.devices else ""
-        with_devices = f" with {'a claim' if count == 1 else 'claims'} for {claimed}" if claimed else ""
+        with_devices = explain_devices.with_claims(self._session, kind, count) if kind.constraints.devices else ""
         asks = f"{counted(count, 'pod')} of {each}{with_devices} {'needs' if count == 1 else 'need'} a node"
         if look.room >= count:
             return _obstacle(f"{asks}; {self._side_by_side(job, kind)}")

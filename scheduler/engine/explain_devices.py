@@ -17,7 +17,21 @@ _SHOWN: Final = 3
 """Claims of a pod, requests of a claim and alternatives of a request that are named."""
 
 
-def claimed(session: Session, kind: TaskClass) -> str:
+def with_claims(session: Session, kind: TaskClass, count: int) -> str:
+    """Say what so many pods of a class claim, as what follows them in a sentence; empty where nothing is left without devices."""
+    claimed = _claimed(session, kind)
+    if not claimed:
+        return ""
+    if _share(kind, count):
+        return f" that share a claim for {claimed}"
+    return f" with {'a claim' if count == 1 else 'claims'} for {claimed}"
+
+
+def _share(kind: TaskClass, count: int) -> bool:
+    return count > 1 and not any(each.own for each in kind.constraints.devices)
+
+
+def _claimed(session: Session, kind: TaskClass) -> str:
     """Say what each pod of a class claims, as far as that has no devices yet; empty where nothing is left."""
     return _some([*map(_of_claim, session.devices.shape(kind.constraints))], "claims")
 
@@ -30,18 +44,23 @@ def shortage(session: Session, kind: TaskClass, count: int, open_: Mask) -> str:
     supply = session.devices.supply(kind.constraints)
     if supply is None:
         return ""
-    fits = int(supply.pods[open_].sum())
-    if fits >= count:
+    share, fits = _share(kind, count), int(supply.pods[open_].sum())
+    if fits >= (1 if share else count):
         return ""
-    lack = f"{count - fits} of {counted(count, 'pod')} {'lacks' if count == 1 else 'lack'} devices: each claims {claimed(session, kind)}"
+    claimed = _claimed(session, kind)
+    lack = (
+        f"{count - fits} of {counted(count, 'pod')} {'lacks' if count == 1 else 'lack'} devices: each claims {claimed}"
+    )
+    if share:
+        lack = f"{counted(count, 'pod')} share a claim for {claimed}"
     if not supply.suitable:
         return (
             f"{lack}, and no node has one; look at the DeviceClass, the selectors of the claim and the ResourceSlices"
         )
-    return (
-        f"{lack}, of which there are {supply.suitable}, {int(supply.free.sum())} of them free, and the nodes that take such pods have no more for"
-        f" {'it' if count == 1 else 'them'}; wait until claims are deleted, or add devices"
-    )
+    none = f"the nodes that take such pods have no more for {'it' if count == 1 else 'them'}"
+    if share:
+        none = "no node that takes such pods reaches enough"
+    return f"{lack}, of which there are {supply.suitable}, {int(supply.free.sum())} of them free, and {none}; wait until claims are deleted, or add devices"
 
 
 def _some(texts: Sequence[str], noun: str, between: str = " and ") -> str:

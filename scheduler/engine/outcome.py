@@ -18,11 +18,14 @@ from scheduler.engine.reserved_nodes import NodeReservationArguments
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState, QueueState, priority
 from scheduler.model import vectors
+from scheduler.model.claims import HeldClaim
 from scheduler.model.plan import Bind, Eviction, GroupStatus, QueueShare, Urgency
+from scheduler.model.pod_claims import ResourceClaimKey
 from scheduler.model.records import Record
-from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, ReservedNodes, Task, TaskStatus
+from scheduler.model.snapshot import OCCUPYING, GroupKey, JobInfo, Phase, RequeueState, ReservedNodes, Task, TaskStatus
 
 _RUNS: Final = frozenset({Phase.RUNNING, Phase.COMPLETED})
+_ON_NODES: Final = OCCUPYING | {TaskStatus.RELEASING}
 _group: Final = attrgetter("group")
 
 
@@ -113,6 +116,19 @@ class PlanBuilder:
             for job in self._session.jobs
             if job.rolled_back is not None
         }
+
+    def held_claims(self) -> tuple[HeldClaim, ...]:
+        """Return the claims that hold devices for pods that have no place, or for groups of which no pod has one."""
+        devices = self._session.devices
+        found: dict[ResourceClaimKey, HeldClaim] = {}
+        for job in self._session.jobs if self._session.snapshot.devices.known else ():
+            tasks = [task for task in (*job.waiting, *job.unplaced) if task.task_class.constraints.devices]
+            if tasks:
+                placed = any(job.info.counts.get(status) for status in _ON_NODES) or any(
+                    task.uid in devices.placed for task in job.info.pending
+                )
+                found |= {each.claim: each for task in tasks for each in devices.held_by(task, group_placed=placed)}
+        return tuple(found.values())
 
     def unplaced(self) -> Mapping[GroupKey, tuple[Task, ...]]:
         """Return the pods for which more nodes are all that is missing: what a cluster autoscaler is to see."""

@@ -87,7 +87,7 @@ class Session:
         merged, asked = self.devices.merged, self.devices.asked
         for job in self.jobs if self.snapshot.devices.known else ():
             if any(asked(task.task_class) for task in job.waiting):
-                job.waiting = deque(merged(task) if asked(task.task_class) else task for task in job.waiting)
+                job.waiting = deque(merged(task, job.info) if asked(task.task_class) else task for task in job.waiting)
 
     def _order_tasks(self) -> None:
         key = self.extensions.waiting_key()

@@ -16,6 +16,7 @@ from muster.telemetry.repeated import RepeatedWarnings
 from scheduler.leader.device_binder import DeviceBinder
 from scheduler.leader.events import BindFailed
 from scheduler.leader.volume_binder import VolumeBinder
+from scheduler.model.claims import HeldClaim
 from scheduler.model.plan import Bind
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,11 @@ class Binder:
             else:
                 self._queue.append(bind)
         self._start_workers()
+
+    def give_back(self, held: Iterable[HeldClaim]) -> None:
+        """Begin to take back the devices of claims that are held in vain; returns at once."""
+        for each in held:
+            self._spawn(self._devices.give_back(each), f"devices of {each.claim}")
 
     def busy(self) -> bool:
         """Whether pods wait to be bound, or are being bound."""

@@ -21,7 +21,7 @@ from muster.model import kinds
 from muster.model.objects import DeviceClass, ResourceClaim
 from scheduler.leader.extended_claims import ExtendedClaimWriter, extended
 from scheduler.model import claims
-from scheduler.model.claims import DELETE_PROTECTION, ChosenDevices
+from scheduler.model.claims import DELETE_PROTECTION, ChosenDevices, HeldClaim
 from scheduler.model.devices import Placement
 from scheduler.model.extended_resources import to_be_made
 from scheduler.model.plan import Bind
@@ -38,6 +38,7 @@ class DeviceBinder:
         self._claims = existing
         self._classes = classes
         self._extended = ExtendedClaimWriter(client, existing, classes)
+        self._returning: set[ResourceClaimKey] = set()
         self._locks: WeakValueDictionary[ResourceClaimKey, asyncio.Lock] = WeakValueDictionary()
 
     async def prepare(self, bind: Bind) -> bool:
@@ -52,8 +53,22 @@ class DeviceBinder:
             log.info("pod %s gets other devices, or another node: %s", bind.task, error)
             return False
 
+    async def give_back(self, held: HeldClaim) -> None:
+        """Take back the devices of a claim whose only user has no place for its pods."""
+        if held.claim in self._returning:
+            return
+        self._returning.add(held.claim)
+        try:
+            await self._give_back(held)
+        except errors.KubeError as error:
+            log.info("ResourceClaim %s keeps its devices, until the next cycle: %s", held.claim, error)
+        finally:
+            self._returning.discard(held.claim)
+
     async def undo(self, bind: Bind) -> None:
         """Take a pod's reservations back, and the devices of claims that nobody else uses, where the pod has no node.
+
+        Those of its group stay, since others of it may have nodes: where none has, the next cycle gives them back.
 
         Raises:
             KubeError: the API server refused, or couldn't be reached.
@@ -98,7 +113,7 @@ class DeviceBinder:
             if claim is None or claim.metadata.deletion_timestamp is not None:
                 return False
             users = claim.status.reserved_for or ()
-            consumer = {"resource": "pods", "name": bind.task.name, "uid": bind.task.uid}
+            consumer = _consumer(choice, bind)
             if claim.status.allocation is None:
                 claim = await self._protect(claim)
                 allocation = self._allocation(choice, claim)
@@ -107,9 +122,16 @@ class DeviceBinder:
             has = claims.state_of(claim).has
             if has is None or has.devices != choice.devices:
                 return False
-            if all(each.get("uid") != bind.task.uid for each in users):
+            if all(each.get("uid") != consumer["uid"] for each in users):
                 await self._write(claim, {"reservedFor": [*users, consumer]})
             return True
+
+    async def _give_back(self, held: HeldClaim) -> None:
+        async with self._lock(held.claim):
+            claim = self._claims.get(held.claim.name, held.claim.namespace)
+            users = [each.get("uid") for each in claim.status.reserved_for or ()] if claim is not None else []
+            if claim is not None and claim.metadata.uid == held.uid and users == [held.user]:
+                await self._write(claim, {"reservedFor": [], "allocation": None})
 
     async def _protect(self, claim: ResourceClaim) -> ResourceClaim:
         finalizers = claim.metadata.finalizers or ()
@@ -154,6 +176,14 @@ class DeviceBinder:
         for each in _devices(claim).get("config") or ():
             if not each.get("requests") or names.intersection(each["requests"]):
                 yield {"source": "FromClaim", **each}
+
+
+def _consumer(choice: ChosenDevices, bind: Bind) -> dict[str, str]:
+    """Write for whom a claim is reserved."""
+    if choice.group is None:
+        return {"resource": "pods", "name": bind.task.name, "uid": bind.task.uid}
+    group, kind = choice.group, kinds.NATIVE_PODGROUPS
+    return {"apiGroup": kind.group, "resource": kind.plural, "name": group.name, "uid": group.uid}
 
 
 def _devices(claim: ResourceClaim) -> dict[str, Any]:

@@ -369,6 +369,7 @@ class Leadership:
             log.warning("%s for %s came to nothing", counted(count, "eviction"), whom)
             self._metrics.in_vain.inc(count)
         self._binder.start(plan.binds)
+        self._binder.give_back(plan.held_claims)
         self._evictor.start(plan.evictions)
         self._unplaced.observe(plan)
         self._queues.observe(plan.queues, plan.network_tiers)

@@ -7,35 +7,43 @@ in `scheduler.topology.device_claims`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from muster.model import device_quota
 from muster.model.device_quota import DeviceNeed
-from muster.model.objects import DeviceClass, NodeSelector, ResourceClaim, ResourceClaimTemplate, ResourceSlice
+from muster.model.objects import DeviceClass, NodeSelector, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from scheduler.model import devices, extended_resources
 from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, Slice, UnsupportedDevicesError
 from scheduler.model.extended_resources import StandIn
-from scheduler.model.pod_claims import ResourceClaimKey
+from scheduler.model.pod_claims import ClaimingGroup, ResourceClaimKey
 
 _OF_POD: Final = "resource.kubernetes.io/pod-claim-name"
 """The annotation of a claim made from a template: which claim of its pod it is."""
+_SUPPOSED: Final = "<supposed>"
+"""How the key of a claim begins that is only supposed; no claim can be called that."""
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 """The finalizer that keeps a claim that has devices until these are taken back."""
+_OVER: Final = frozenset({"Succeeded", "Failed"})
 MOST_CONSUMERS: Final = 256
 """Pods that may use a claim, by the API."""
 
 
 class ChosenDevices(Struct, frozen=True):
-    """The devices that an unallocated claim is to get; ``devices``: (request, device, whether for admin access)."""
+    """The devices that an unallocated claim is to get; ``devices``: (request, device, whether for admin access).
+
+    ``group``: for whom the claim is reserved; None where that is the pod.
+    """
 
     claim: ResourceClaimKey
     uid: str
     reach: Placement
     devices: tuple[tuple[str, DeviceId, bool], ...] = ()
+    group: ClaimingGroup | None = None
 
     @property
     def taken(self) -> Iterable[DeviceId]:
@@ -53,7 +61,7 @@ class ClaimState(Struct, frozen=True):
     Attributes:
         wanted: what it requests; None where that can't be evaluated, for the reason in ``unsupported``.
         has: what it has been given; None where it waits.
-        full: as many pods use it as may.
+        users: the uids of those for whom it is reserved: pods, or PodGroups of Kubernetes' own.
         extended: it is for extended resources of its pod.
     """
 
@@ -63,8 +71,20 @@ class ClaimState(Struct, frozen=True):
     unsupported: str = ""
     has: ChosenDevices | None = None
     going: bool = False
-    full: bool = False
+    users: frozenset[str] = frozenset()
     extended: bool = False
+
+    def full_for(self, user: str) -> bool:
+        """Whether as many use it as may, and whoever has that uid isn't among them."""
+        return len(self.users) >= MOST_CONSUMERS and user not in self.users
+
+
+class HeldClaim(NamedTuple):
+    """A ResourceClaim whose devices nobody can use; ``user``: the uid of the pod or group for which alone it is reserved."""
+
+    claim: ResourceClaimKey
+    uid: str
+    user: str
 
 
 class OfferedDevices(Struct, frozen=True, eq=False):
@@ -84,7 +104,9 @@ class Devices(Struct, frozen=True, eq=False):
 
     Attributes:
         known: whether claims are looked at here; where they aren't, pods that use some wait.
-        made: the claims that were made for pods, by the pod's uid and the claim's name there.
+        made: the claims that were made for pods and groups, by the uid of these and the claim's name there.
+        templates: what claims are made from.
+        awaited: the uids of those for whom somebody makes claims; the others' count as made. None: somebody does for all.
         chosen: what was decided for claims and isn't to be seen yet.
         taken: the devices that are allocated.
     """
@@ -95,6 +117,8 @@ class Devices(Struct, frozen=True, eq=False):
     made: Mapping[tuple[str, str], ResourceClaimKey] = field(default_factory=dict)
     chosen: Mapping[ResourceClaimKey, ChosenDevices] = field(default_factory=dict)
     taken: frozenset[DeviceId] = frozenset()
+    templates: Mapping[ResourceClaimKey, ResourceClaimTemplate] = field(default_factory=dict)
+    awaited: Collection[str] | None = None
 
     def asked(self, resources: Iterable[str]) -> bool:
         """Whether there are claims, or some of the resources that pods request are devices."""
@@ -115,8 +139,23 @@ def state_of(claim: ResourceClaim) -> ClaimState:
     status = claim.status
     has = _allocated(key, claim.metadata.uid, status.allocation) if status.allocation is not None else None
     going = claim.metadata.deletion_timestamp is not None
-    full, extended = len(status.reserved_for or ()) >= MOST_CONSUMERS, _extended(claim)
-    return ClaimState(key, claim.metadata.uid, wanted, unsupported, has, going, full, extended)
+    users = frozenset(str(each.get("uid")) for each in status.reserved_for or ())
+    return ClaimState(key, claim.metadata.uid, wanted, unsupported, has, going, users, _extended(claim))
+
+
+def supposed(template: ResourceClaimTemplate, maker: str, name: str) -> ClaimState:
+    """Return the claim that will be made from a template: for whom has that uid, by the name that it has there."""
+    spec = (template.spec or {}).get("spec") or {}
+    key = ResourceClaimKey(template.namespace, f"{_SUPPOSED}{template.name}/{maker}/{name}")
+    try:
+        return ClaimState(key, "", devices.claimed(spec, template.namespace))
+    except UnsupportedDevicesError as error:
+        return ClaimState(key, "", None, str(error))
+
+
+def template_of(key: ResourceClaimKey) -> str:
+    """Return the name of the template of a claim that is only supposed; empty for one that exists."""
+    return key.name.removeprefix(_SUPPOSED).partition("/")[0] if key.name.startswith(_SUPPOSED) else ""
 
 
 def _extended(claim: ResourceClaim) -> bool:
@@ -152,8 +191,31 @@ class DeviceCache:
         self._chosen: dict[str, tuple[ChosenDevices, ...]] = {}
         self._offers: OfferedDevices | None = None
         self._view: Devices | None = None
+        self._awaited: Collection[str] | None = None
+        self._ended: set[str] = set()
         self.changes = 0
         """How many there were."""
+
+    def suppose(self, awaited: Collection[str] = ()) -> None:
+        """Count claims that would be made from templates as made, but for those of whom has one of these uids.
+
+        There is no controller of claims here, either, so those of pods that are over count as given back.
+        """
+        self._awaited = awaited
+
+    def pod(self, pod: Pod, *, gone: bool = False) -> None:
+        """Learn of a pod: whether what was decided for its claims is to be seen now, or it is over."""
+        uid = pod.metadata.uid
+        if self._awaited is None:
+            if pod.spec.node_name or gone:
+                self.choose(uid, ())
+            return
+        over = gone or pod.status.phase in _OVER
+        if over:
+            self.choose(uid, ())
+        if over != (uid in self._ended) and (pod.spec.resource_claims or self._claims):
+            (self._ended.add if over else self._ended.discard)(uid)
+            self._view = None
 
     def claim(self, claim: ResourceClaim, *, gone: bool = False) -> None:
         """Learn of a claim."""
@@ -197,7 +259,8 @@ class DeviceCache:
             self._slices[part.name] = read
 
     def claim_template(self, template: ResourceClaimTemplate, *, gone: bool = False) -> None:
-        """Learn of what claims of pods are made from; it is about quotas alone."""
+        """Learn of what claims are made from."""
+        self._changed()
         key = ResourceClaimKey(template.namespace, template.name)
         if gone:
             self._templates.pop(key, None)
@@ -215,6 +278,13 @@ class DeviceCache:
         if choices:
             self._chosen[pod] = choices
 
+    def held(self, uids: Collection[str]) -> set[DeviceId]:
+        """Return the devices that pods and groups have, by their uids."""
+        users = frozenset(uids)
+        found = [choice for uid in users for choice in self._chosen.get(uid, ())]
+        found += [each.has for each in self._claims.values() if each.has is not None and users & each.users]
+        return {device for each in found for device in each.taken}
+
     def chosen(self, pod: str) -> tuple[ChosenDevices, ...]:
         """Return what is being done for a pod, by its uid."""
         return self._chosen.get(pod, ())
@@ -228,10 +298,29 @@ class DeviceCache:
             self._offers = OfferedDevices(tuple(self._slices.values()), dict(self._classes), stood_for)
         if self._view is None:
             chosen = {each.claim: each for choices in self._chosen.values() for each in choices}
-            taken = {device for device, count in self._taken.items() if count > 0}
+            claims, freed = self._without_ended()
+            taken = {device for device, count in self._taken.items() if count > freed[device]}
             taken.update(device for each in chosen.values() for device in each.taken)
-            self._view = Devices(True, self._offers, dict(self._claims), dict(self._made), chosen, frozenset(taken))
+            self._view = Devices(
+                True,
+                self._offers,
+                claims,
+                dict(self._made),
+                chosen,
+                frozenset(taken),
+                dict(self._templates),
+                self._awaited,
+            )
         return self._view
+
+    def _without_ended(self) -> tuple[dict[ResourceClaimKey, ClaimState], Counter[DeviceId]]:
+        """Return the claims as they are once nobody has devices that is over, and those devices."""
+        claims, freed = dict(self._claims), Counter[DeviceId]()
+        for key, claim in self._claims.items() if self._ended else ():
+            if claim.has is not None and claim.users and claim.users <= self._ended:
+                freed.update(claim.has.taken)
+                claims[key] = replace(claim, has=None, users=frozenset())
+        return claims, freed
 
     def _changed(self) -> None:
         self._known, self._view = True, None

@@ -92,6 +92,15 @@ class Constraints(Struct, frozen=True, dict=True):
         """Return the same demands without terms about other pods, which aren't evaluated."""
         return replace(self, pod_terms=affinity.NO_TERMS).with_unsupported(what)
 
+    def with_devices(self, devices: tuple[PodClaim, ...]) -> Constraints:
+        """Return the same demands with other ResourceClaims."""
+        if devices == self.devices:
+            return self
+        stated = (sorted(self.ports), self.unsupported, self.images, self.claims, devices)
+        digests = sorted(each.digest for each in self.peers)
+        signature = b"".join([self.of_nodes, _encode(stated), self.pod_terms.signature, *digests])
+        return replace(self, devices=devices, signature=signature)
+
     @cached_property
     def counted_as(self) -> tuple[Hashable, ...]:
         """What a pod with these demands adds to on its node: sets it belongs to, terms that it carries, claims that it uses."""

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from muster.model import grouping
 from muster.model.amounts import Resources
 from muster.model.objects import Condition, NetworkTier, PodGroupStatus
-from scheduler.model.claims import ChosenDevices
+from scheduler.model.claims import ChosenDevices, HeldClaim
 from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import KeptPlaces
 from scheduler.model.obstacle import PluginFault
@@ -137,6 +137,7 @@ class Plan(Struct, frozen=True):
         records: why each group that doesn't run stands where it does.
         tasks: each group's tasks by status, as they would be seen once the plan is performed.
         released: uids of the sleeping Jobs that may create their pods.
+        held_claims: claims to be deallocated: those for whom they are reserved found no nodes.
         rolled_back: uids of the groups that were taken back because nothing came of them; with each, for how long.
         unplaced: by group, the pods that wait for nothing but nodes.
         waiting: whether some group waits for something, so that another cycle is worth while.
@@ -160,6 +161,7 @@ class Plan(Struct, frozen=True):
     released: frozenset[str]
     waiting: bool
     kept_places: Mapping[GroupKey, KeptPlaces] = field(default_factory=dict)
+    held_claims: tuple[HeldClaim, ...] = ()
     rolled_back: Mapping[str, RequeueState] = field(default_factory=dict)
     unplaced: Mapping[GroupKey, tuple[Task, ...]] = field(default_factory=dict)
     faults: tuple[PluginFault, ...] = ()

@@ -1,8 +1,13 @@
-"""The resource claims that a pod refers to."""
+"""The resource claims that a pod refers to, and those that a PodGroup of Kubernetes' own shares among its pods.
+
+Source: ``staging/src/k8s.io/dynamic-resource-allocation/resourceclaim`` of Kubernetes (`BindTo`).
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from muster.model.objects import Meta, PodSpec
 
@@ -18,13 +23,47 @@ class ResourceClaimKey(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-class PodClaim(NamedTuple):
-    """A claim that a pod uses: one that exists by name, or one that is made for the pod alone, from a template."""
+class ClaimingGroup(NamedTuple):
+    """A PodGroup of Kubernetes' own for which claims are reserved, instead of for each of its pods."""
 
-    pod: str
+    name: str
+    uid: str
+
+
+class PodClaim(NamedTuple):
+    """A claim that a pod uses: one that exists by name, or one that is made from a template.
+
+    Attributes:
+        maker: the uid of the pod that it is made for, or of the group; empty where it exists by name.
+        namespace: where its template is.
+        group: for whom it is reserved; None where that is the pod.
+    """
+
+    maker: str
     name: str
     claim: ResourceClaimKey | None
     template: str = ""
+    namespace: str = ""
+    group: ClaimingGroup | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether it is made for the pod alone."""
+        return self.claim is None and self.group is None
+
+
+class SharedClaims(Struct, frozen=True):
+    """The claims of a PodGroup of Kubernetes' own: (name, name of the claim, name of the template) of each."""
+
+    group: ClaimingGroup
+    claims: frozenset[tuple[str, ...]]
+
+    def resolve(self, mentioned: PodClaim) -> PodClaim:
+        """Return the group's claim where a pod means that, which is so if all of both is the same; else the pod's."""
+        stated = (mentioned.name, mentioned.claim.name if mentioned.claim is not None else "", mentioned.template)
+        if stated not in self.claims:
+            return mentioned
+        return mentioned._replace(maker=self.group.uid if mentioned.template else "", group=self.group)
 
 
 def of_pod(pod: Meta, spec: PodSpec) -> tuple[PodClaim, ...]:
@@ -37,5 +76,5 @@ def of_pod(pod: Meta, spec: PodSpec) -> tuple[PodClaim, ...]:
         if claim:
             found.append(PodClaim("", name, ResourceClaimKey(pod.namespace, claim)))
         elif template:
-            found.append(PodClaim(pod.uid, name, None, template))
+            found.append(PodClaim(pod.uid, name, None, template, pod.namespace))
     return tuple(found)

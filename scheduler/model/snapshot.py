@@ -27,6 +27,7 @@ from scheduler.model.holding import NO_HOLDING, Holding
 from scheduler.model.kept_places import EvictionPause, KeptPlaces
 from scheduler.model.network_topology import NO_HYPERNODES, HyperNodes, SubGroups, TopologyConstraint
 from scheduler.model.node_table import NodeTable
+from scheduler.model.pod_claims import SharedClaims
 from scheduler.model.storage import Storage
 from scheduler.model.tasks import (
     NO_TASKS,
@@ -158,6 +159,7 @@ class JobInfo(Struct, frozen=True, eq=False, dict=True):
     topology: TopologyConstraint | None = None
     subgroups: tuple[SubGroups, ...] = ()
     disruption: Disruption = NO_DISRUPTION
+    shared_claims: SharedClaims | None = None
 
     @property
     def network_bound(self) -> bool:

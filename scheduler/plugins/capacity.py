@@ -143,7 +143,7 @@ class Capacity(Plugin):
             for task in job.info.tasks:
                 placed = task.status in OCCUPYING or task.uid in devices.placed
                 if placed and devices.asked(task.task_class):
-                    found |= devices.requested(task)
+                    found |= devices.requested(task, job.info.shared_claims)
         return found
 
     def enqueueable(self, job: JobState) -> Vote:

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from scheduler.engine.arguments import BuiltinArguments, checked_by, without_effect
 from scheduler.engine.colocation import ColocatedTasks
 from scheduler.engine.plugin import Nodes, Plugin, Reach
+from scheduler.engine.shared_devices import without_the_rest
 from scheduler.engine.view import SessionView
 from scheduler.model import constraints
 from scheduler.model.constraints import Constraints
@@ -204,6 +205,10 @@ class Predicates(Plugin):
                 and pod_affinity.is_first_of_its_set(demands, self.session.topology, later=nodes.later)
             ):
                 mask &= ~self._without_the_others(kind, nodes)
+            if demands.devices and self.arguments.devices and mask.any():
+                mask &= ~without_the_rest(
+                    self.session, kind, nodes, mask, lambda each: self._open(nodes.table, each.constraints)
+                )
         return mask
 
     def _open(self, table: NodeTable, demands: Constraints) -> Mask:

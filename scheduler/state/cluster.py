@@ -74,8 +74,7 @@ class Cluster:
         self.storage, self.devices, self.network = StorageCache(), DeviceCache(), network.NetworkCache()
         self._jobs, self._restated = dict[GroupKey, JobInfo](), set[GroupKey]()
         self._reservations, self._limited, self._limits_changed = Reservations(), LimitedNames(), set[str]()
-        self._changes, self._axes = 0, AxesChooser()
-        self._closed: frozenset[str] = frozenset()
+        self._changes, self._axes, self._closed = 0, AxesChooser(), frozenset[str]()
 
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,7 +99,7 @@ class Cluster:
         """Learn of a pod."""
         if pod.spec.node_name or gone:
             self.storage.choose(pod.metadata.uid, ())
-            self.devices.choose(pod.metadata.uid, ())
+        self.devices.pod(pod, gone=gone)
         news = self._pods.update(pod) if not gone else self._pods.drop(pod.metadata.uid)
         if news is PodChange.CHANGE or (news is PodChange.ARRIVED and self._left_out):
             self._changes += 1
@@ -349,8 +348,8 @@ class Cluster:
     def _job(self, key: GroupKey, group: PodGroup) -> JobInfo:
         group_name = (key.namespace, key.name)
         phase = conversion.phase_of(group)  # Whether a Completed one is started again depends on each of its pods.
-        each = phase is Phase.COMPLETED or network.asks(group.spec)
-        counts = None if each else self._pods.aggregated_counts(group_name)
+        aggregated = phase is not Phase.COMPLETED and not network.asks(group.spec)
+        counts = self._pods.aggregated_counts(group_name) if aggregated else None
         members = self._pods.members(group_name) if counts is None else []
         tasks = network.tasks_of(group.spec, members)
         batch, status = self._batch_jobs.of(group_name), group.status
@@ -389,6 +388,7 @@ class Cluster:
             topology=network.constraint(group.spec.network_topology),
             subgroups=network.subgroups(group.spec),
             disruption=conversion.disruption(group.metadata),
+            shared_claims=conversion.shared_claims(group.metadata),
         )
 
     def validate(self) -> None:

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from muster.ledger.conversion import readable
 from muster.ledger.reservations import waits_for_quota
-from muster.model import device_quota, grouping, names, tenant_texts, versions
+from muster.model import device_quota, grouping, names, native_groups, tenant_texts, versions
 from muster.model.amounts import QuantityError, Resources
 from muster.model.durations import duration
 from muster.model.objects import (
@@ -29,6 +29,7 @@ from muster.model.objects import (
 from muster.model.objects.scheduling import PodGroupSpec
 from scheduler.model.affinity import CountingRule, PodSelection, PodSet
 from scheduler.model.holding import NO_HOLDING, Holding
+from scheduler.model.pod_claims import ClaimingGroup, SharedClaims
 from scheduler.model.snapshot import (
     NO_DISRUPTION,
     Disruption,
@@ -203,6 +204,19 @@ def disruption(group: Meta) -> Disruption:
     whole = group.annotation(names.DISRUPTION_MODE) == names.DISRUPTION_ALL
     never = group.annotation(names.PREEMPTION_POLICY) == names.NEVER
     return Disruption(whole, never) if whole or never else NO_DISRUPTION
+
+
+def shared_claims(group: Meta) -> SharedClaims | None:
+    """Return the ResourceClaims that the native PodGroup shares among its pods for which a group stands; None where it has none."""
+    owner = group.controller()
+    stated = native_groups.claims_of(group)
+    if not stated or owner is None or not native_groups.is_native(owner):
+        return None
+    found = (
+        tuple(str(each.get(key) or "") for key in ("name", "resourceClaimName", "resourceClaimTemplateName"))
+        for each in stated
+    )
+    return SharedClaims(ClaimingGroup(owner.name, owner.uid), frozenset(found))
 
 
 def min_resources(group: PodGroup) -> Resources | None:

@@ -6,19 +6,20 @@ pod, all that it requests or none. Devices of pods that are evicted are not free
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
 from muster.model.objects import Node, NodeSelector, NodeSelectorTerm
-from scheduler.model.claims import ChosenDevices, ClaimState, Devices
+from scheduler.model.claims import ChosenDevices, ClaimState, Devices, HeldClaim
 from scheduler.model.constraints import Constraints
 from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, quota_of
-from scheduler.model.extended_resources import key_of, to_be_made
-from scheduler.model.pod_claims import PodClaim, ResourceClaimKey
-from scheduler.model.snapshot import Task, TaskClass, TaskStatus
+from scheduler.model.extended_resources import key_of
+from scheduler.model.pod_claims import ClaimingGroup, ResourceClaimKey, SharedClaims
+from scheduler.model.snapshot import GroupKey, JobInfo, Task, TaskClass, TaskStatus
 from scheduler.model.vectors import Mask, Rows
+from scheduler.topology.claim_lookup import ClaimLookup, title
 from scheduler.topology.device_allocation import AllocationError, Chosen, ChosenDevice, DeviceState, allocate
 from scheduler.topology.device_budget import BudgetError, DeviceBudget
 from scheduler.topology.device_counts import UNKNOWN, DeviceCounts, DeviceSupply, only_request
@@ -50,20 +51,23 @@ class DeviceClaims:
         self._alike: dict[Hashable, TaskClass] = {}
         self._shapes: dict[bytes, _Shape] = {}
         self._own: dict[str, tuple[list[ClaimState], _Shape]] = {}
-        claims = view.claims
-        extended = self._extended
-        self._budget = DeviceBudget(
-            lambda: {each.key.namespace for each in claims.values() if each.has is None} | extended.namespaces
-        )
+        self._sharing: dict[ResourceClaimKey, dict[GroupKey, tuple[int, list[TaskClass]]]] = {}
+        self._lookup = lookup = ClaimLookup(view, self._extended)
+        self._budget = DeviceBudget(lambda: lookup.namespaces)
 
     # ── pods that differ in nothing but the names of their claims ────────────────────────────────────────────────
 
-    def merged(self, task: Task) -> Task:
-        """Return a task, in one class with all whose own claims request the same and wait."""
+    def merged(self, task: Task, job: JobInfo) -> Task:
+        """Return a task of a job, in one class with all that share its claims, or whose own claims request the same and wait."""
         kind = self._extended.claiming(task)
-        demands = kind.constraints
+        demands = _with_shared(kind.constraints, job.shared_claims)
         waiting = self._all_waiting(demands)
         if waiting is None:
+            if demands is not kind.constraints:
+                known = kind.request, demands.signature
+                kind = self._alike.setdefault(known, replace(kind, constraints=demands))
+            for claim in self._shared(demands):
+                self._sharing.setdefault(claim.key, {}).setdefault(job.key, (job.min_member, []))[1].append(kind)
             return replace(task, task_class=kind)
         shape = _shape_of(waiting)
         among = (demands.of_nodes, demands.ports, demands.unsupported, demands.images, demands.claims, demands.peers)
@@ -80,8 +84,8 @@ class DeviceClaims:
         """Return a pod's claims where all are its own, and wait; else None."""
         found = []
         for each in demands.devices:
-            claim = self._claim(each) if each.claim is None else None
-            if claim is None or claim.has is not None or claim.key in self._chosen or self._fault(each, claim):
+            claim = self._lookup.claim(each) if each.own else None
+            if claim is None or claim.has is not None or claim.key in self._chosen or self._lookup.fault(each, claim):
                 return None
             found.append(claim)
         return found
@@ -113,29 +117,8 @@ class DeviceClaims:
         """Say why no node can have the pod, as far as its resource claims go; empty when one might."""
         if not self._view.known:
             return "its pods use resource claims, and there is no ResourceClaim, DeviceClass or ResourceSlice; create the claims"
-        found = next(filter(None, map(self._wrong, demands.devices)), "")
+        found = next(filter(None, map(self._lookup.wrong, demands.devices)), "")
         return found or self._wrong_everywhere(demands)
-
-    def _wrong(self, mentioned: PodClaim) -> str:
-        claim = self._claim(mentioned)
-        if claim is None:
-            if mentioned.claim is None:
-                return (
-                    f"the ResourceClaim of template {mentioned.template} isn't created yet; it is created with the pod"
-                )
-            return f"ResourceClaim {mentioned.claim} doesn't exist; create it"
-        return self._fault(mentioned, claim)
-
-    def _fault(self, mentioned: PodClaim, claim: ClaimState) -> str:
-        if to_be_made(claim.key):
-            return ""
-        if mentioned.pod and self._view.made.get((mentioned.pod, mentioned.name)) != claim.key:
-            return f"ResourceClaim {claim.key} isn't the pod's own"
-        if claim.going:
-            return f"ResourceClaim {claim.key} is being deleted; create it anew"
-        if claim.has is None and claim.wanted is None:
-            return f"ResourceClaim {claim.key} has a {claim.unsupported}, which Muster doesn't evaluate"
-        return f"ResourceClaim {claim.key} is used by as many pods as it may" if claim.full else ""
 
     def _wrong_everywhere(self, demands: Constraints) -> str:
         """Return what can't be decided of the pod's claims, where no node can meet them and that is a reason."""
@@ -144,8 +127,7 @@ class DeviceClaims:
         answers = self._answers.get(shape)
         if not errors or answers is None or (answers == 1).any() or self._extended.varies(shape):
             return ""
-        key = self._claims(demands)[0].key
-        which = "the ResourceClaim for its extended resources" if to_be_made(key) else f"ResourceClaim {key}"
+        which = title(self._lookup.claims(demands)[0].key)
         return f"{which} can't be allocated: {next(iter(errors.values()))}"
 
     def stood_for(self, short: Iterable[str]) -> str:
@@ -158,11 +140,11 @@ class DeviceClaims:
         stand = ", ".join(f"DeviceClass {extended[name]} stands for {name}" for name in found)
         return f" ({stand}, and no node has a device of it; look at the DeviceClass and the ResourceSlices)"
 
-    def requested(self, task: Task) -> Mapping[ResourceClaimKey, Mapping[str, int]]:
-        """Return how many devices of each class a pod's claims request, as quotas count them."""
+    def requested(self, task: Task, shared: SharedClaims | None = None) -> Mapping[ResourceClaimKey, Mapping[str, int]]:
+        """Return how many devices of each class a pod's claims request, as quotas count them; ``shared``: those of its group."""
         own = self._own.get(task.uid)
         kind = task.task_class
-        claims = own[0] if own is not None else self._claims(kind.constraints)
+        claims = own[0] if own is not None else self._lookup.claims(_with_shared(kind.constraints, shared))
         found = {claim.key: quota_of(claim.wanted) for claim in claims if claim.wanted is not None}
         if own is None and task.node and (requests := self._extended.requests(kind.request)):
             claim = ClaimState(key_of(task.namespace, task.uid), "", ClaimedDevices(requests, extended=True))
@@ -173,7 +155,7 @@ class DeviceClaims:
 
     def shared(self, demands: Constraints) -> bool:
         """Whether what one pod gets is gone for others elsewhere, or decides where they go."""
-        return bool(self._offers.shared) or any(each.claim is not None for each in demands.devices)
+        return bool(self._offers.shared) or not all(each.own for each in demands.devices)
 
     def counted(self, demands: Constraints) -> bool:
         """Whether all pods of its class have claims of their own, and nodes can meet so many of these: a number, as of amounts."""
@@ -233,19 +215,11 @@ class DeviceClaims:
         near, account = self._offers.near(node.name), self._budget.of(shape[0].namespace)
         return DeviceState(near, self._offers.classes, self._taken, self._offers.selectors, account)
 
-    def _claim(self, mentioned: PodClaim) -> ClaimState | None:
-        key = mentioned.claim or self._view.made.get((mentioned.pod, mentioned.name))
-        return self._view.claims.get(key) if key is not None else self._extended.claim(mentioned)
-
-    def _claims(self, demands: Constraints) -> list[ClaimState]:
-        found = {claim.key: claim for claim in map(self._claim, demands.devices) if claim is not None}
-        return list(found.values())
-
     def _waiting(self, demands: Constraints) -> list[ClaimState]:
-        return [each for each in self._claims(demands) if each.has is None and each.key not in self._chosen]
+        return [each for each in self._lookup.claims(demands) if each.has is None and each.key not in self._chosen]
 
     def _held(self, demands: Constraints) -> list[ChosenDevices]:
-        known = ((each, self._chosen.get(each.key)) for each in self._claims(demands))
+        known = ((each, self._chosen.get(each.key)) for each in self._lookup.claims(demands))
         held = (claim.has if claim.has is not None else chosen and chosen[0] for claim, chosen in known)
         return [each for each in held if each is not None]
 
@@ -276,11 +250,42 @@ class DeviceClaims:
         if own is not None:
             return self._chosen_for(*own, row) or ()
         # Where nobody judged (the predicates are off), there may be nothing that could be done.
-        if not self._view.known or any(map(self._wrong, demands.devices)):
+        if not self._view.known or any(map(self._lookup.wrong, demands.devices)):
             return ()
         waiting = self._waiting(demands)
         chosen = self._chosen_for(waiting, _shape_of(waiting), row)
-        return (*self._held(demands), *chosen) if chosen is not None else ()
+        groups = self._groups(demands)
+        found = (*self._held(demands), *chosen) if chosen is not None else ()
+        return tuple(replace(each, group=groups.get(each.claim)) for each in found) if groups else found
+
+    # ── pods that share a claim ──────────────────────────────────────────────────────────────────────────────────
+
+    def _shared(self, demands: Constraints) -> list[ClaimState]:
+        """Return a pod's claims that others may share, and that have no devices yet."""
+        found = (self._lookup.claim(each) for each in demands.devices if not each.own)
+        return [each for each in found if each is not None and each.has is None and each.key not in self._chosen]
+
+    def sharing(self, kind: TaskClass) -> Iterator[Sequence[TaskClass]]:
+        """Iterate over those who would share what a pod of a class gets, by class: all of the largest job, then its minimum."""
+        for claim in self._shared(kind.constraints):
+            jobs = [(least, kinds) for least, kinds in self._sharing.get(claim.key, {}).values() if kind in kinds]
+            if jobs:
+                least, kinds = max(jobs, key=lambda each: len(each[1]))
+                yield kinds
+                yield kinds[: max(least, 1)]
+                return
+
+    def reaches(self, demands: Constraints, row: int) -> tuple[Placement, ...]:
+        """Return which nodes would reach the devices that shared claims of a pod get on a node; nothing where they get none."""
+        waiting = self._waiting(demands)
+        chosen = self._chosen_for(waiting, _shape_of(waiting), row) or ()
+        shared = {claim.key for claim in self._shared(demands)}
+        return tuple(each.reach for each in chosen if each.claim in shared)
+
+    def _groups(self, demands: Constraints) -> Mapping[ResourceClaimKey, ClaimingGroup]:
+        """Return for which groups claims of a pod are reserved."""
+        known = ((each.group, self._lookup.claim(each)) for each in demands.devices if each.group is not None)
+        return {claim.key: group for group, claim in known if claim is not None and group is not None}
 
     def _chosen_for(self, waiting: Sequence[ClaimState], shape: _Shape, row: int) -> tuple[ChosenDevices, ...] | None:
         if self._extended.varies(shape):
@@ -333,9 +338,24 @@ class DeviceClaims:
             else:
                 self._errors.get(shape, {}).pop(row, None)
 
+    def held_by(self, task: Task, *, group_placed: bool) -> Iterator[HeldClaim]:
+        """Iterate over the claims that have devices for a task without a place alone, or for its group and no pod of that has one."""
+        for each in task.task_class.constraints.devices:
+            claim = self._lookup.claim(each)
+            user = each.group.uid if each.group is not None else task.uid
+            in_vain = each.group is None or not group_placed
+            if in_vain and claim is not None and claim.has is not None and claim.users == {user}:
+                yield HeldClaim(claim.key, claim.uid, user)
+
     def choices(self, uid: str, row: int) -> tuple[ChosenDevices, ...]:
         """Return what a pod's claims have or get on the node that it got."""
         return self._of.get((uid, row), ())
+
+
+def _with_shared(demands: Constraints, shared: SharedClaims | None) -> Constraints:
+    if shared is None:
+        return demands
+    return demands.with_devices(tuple(map(shared.resolve, demands.devices)))
 
 
 def _shape_of(waiting: Sequence[ClaimState]) -> _Shape:

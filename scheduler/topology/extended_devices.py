@@ -72,7 +72,7 @@ class ExtendedClaims:
 
     def claim(self, mentioned: PodClaim) -> ClaimState | None:
         """Return the claim that a pod is to have, where that is the one mentioned."""
-        return self._claims.get(mentioned.pod) if mentioned.name == OWN else None
+        return self._claims.get(mentioned.maker) if mentioned.name == OWN else None
 
     # ── nodes that have the resource from a device plugin ────────────────────────────────────────────────────────
 
@@ -112,7 +112,7 @@ class ExtendedClaims:
 
 
 def _with_claim(demands: Constraints, claim: PodClaim) -> Constraints:
-    signature = b"".join([demands.signature, OWN.encode(), claim.pod.encode()])
+    signature = b"".join([demands.signature, OWN.encode(), claim.maker.encode()])
     return replace(demands, devices=(*demands.devices, claim), signature=signature)
 
 

@@ -17,6 +17,7 @@ from device_objects import (
     node,
     offered,
     pod,
+    template,
 )
 
 from muster.model import names
@@ -63,7 +64,11 @@ def test_two_claims_of_one_pod_are_met_together_or_not():
 def test_a_claim_from_a_template_is_awaited():
     cluster = [node("a"), device_class(), group(), offered("a", "d1"), pod("p", own=True)]
     assert binds(*cluster) == {}
-    assert "template t isn't created yet" in message(*cluster)
+    assert message(*cluster) == "ResourceClaimTemplate ns/t doesn't exist; create it"
+    assert message(*cluster, template(), awaited={"p"}) == (
+        "the ResourceClaim of template t for the pod isn't created yet; kube-controller-manager creates it"
+    )
+    assert binds(*cluster, template(), awaited={"p"}) == {}
     assert binds(*cluster, claim("p-gpu-x", pod="p")) == {"p": "a"}
     assert binds(*cluster, claim("p-gpu-x", pod="another")) == {}
 

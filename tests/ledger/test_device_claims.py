@@ -18,8 +18,9 @@ def pod(group: str, revision: int) -> Pod:
     return Pod(metadata=meta, spec=PodSpec(scheduler_name="muster"))
 
 
-def claim(name: str, revision: int, count: int, *, made_for: str = "") -> ResourceClaim:
-    owners = (OwnerReference(api_version="v1", kind="Pod", name="p", uid=made_for, controller=True),)
+def claim(name: str, revision: int, count: int, *, made_for: str = "", api_version: str = "v1") -> ResourceClaim:
+    kind = "Pod" if api_version == "v1" else "PodGroup"
+    owners = (OwnerReference(api_version=api_version, kind=kind, name="p", uid=made_for, controller=True),)
     meta = Meta(
         name=name,
         namespace="ns",
@@ -72,3 +73,11 @@ def test_a_claim_of_nobody_s_pod_counts_outside_groups() -> None:
     claims.put(claim("own", 3, 2))
     claims.put(claim("another", 4, 1, made_for="u-of-an-earlier-pod"))
     assert (units(observer, ""), units(observer, "gang")) == (3, 0)
+
+
+def test_a_claim_of_a_native_group_is_in_the_group_that_stands_for_it() -> None:
+    observer, _, claims = observed()
+    claims.put(claim("c", 2, 3, made_for="u-n", api_version="scheduling.k8s.io/v1beta1"))
+    assert (units(observer, ""), units(observer, "podgroup-u-n")) == (0, 3)
+    claims.drop(claim("c", 3, 3, made_for="u-n", api_version="scheduling.k8s.io/v1beta1"))
+    assert units(observer, "podgroup-u-n") == 0

@@ -11,9 +11,9 @@ from plane import PATIENCE
 from muster.kube.cache import ObjectCache
 from muster.model import kinds, names
 from scheduler.leader.device_binder import DeviceBinder
-from scheduler.model.claims import DELETE_PROTECTION, ChosenDevices
+from scheduler.model.claims import DELETE_PROTECTION, ChosenDevices, HeldClaim
 from scheduler.model.devices import DeviceId, Placement
-from scheduler.model.pod_claims import ResourceClaimKey
+from scheduler.model.pod_claims import ClaimingGroup, ResourceClaimKey
 
 pytestmark = pytest.mark.only("kubernetes", reason="the sandbox has no resource claims")
 
@@ -137,20 +137,34 @@ async def test_a_bind_that_is_refused_is_tried_again_with_the_same_devices(world
     assert [each["uid"] for each in claim.status.reserved_for] == [bound.metadata.uid]
 
 
-async def test_what_was_written_is_undone_where_the_pod_got_no_node(world, devices):
+class Binding:
+    """A binder by itself, and what a plan would have it do for pod ``p`` and claim ``c``."""
+
+    def __init__(self, devices, claim, pod, cache):
+        self.devices, self.cache = devices, cache
+        self.binder = DeviceBinder(devices.world.client, cache, ObjectCache())
+        self.key = ResourceClaimKey(devices.world.namespace, "c")
+        self.claim, self.pod = claim, pod
+
+    def bind(self, group=None):
+        chosen = (("r", DeviceId(self.devices.driver, "pool", "d1"), False),)
+        choice = ChosenDevices(self.key, self.claim.metadata.uid, Placement(everywhere=True), chosen, group)
+        task = SimpleNamespace(name="p", namespace=self.devices.world.namespace, uid=self.pod.metadata.uid)
+        return SimpleNamespace(task=task, node="n", devices=(choice,))
+
+    def held(self, user):
+        return HeldClaim(self.key, self.claim.metadata.uid, user)
+
+    async def status(self):
+        return (await self.devices.find("c")).status
+
+
+@pytest.fixture
+async def binding(world, devices):
     await devices.publish("d1")
     await devices.claim("c")
     await devices.gang(1, p="c")
-    pod = await world.client.get(kinds.PODS, "p", world.namespace)
-    claim = await devices.find("c")
     cache = ObjectCache()
-    binder = DeviceBinder(world.client, cache, ObjectCache())
-    key = ResourceClaimKey(world.namespace, "c")
-    choice = ChosenDevices(
-        key, claim.metadata.uid, Placement(everywhere=True), (("r", DeviceId(devices.driver, "pool", "d1"), False),)
-    )
-    task = SimpleNamespace(name="p", namespace=world.namespace, uid=pod.metadata.uid)
-    bind = SimpleNamespace(task=task, node="n", devices=(choice,))
 
     async def follow():
         while True:
@@ -165,10 +179,39 @@ async def test_what_was_written_is_undone_where_the_pod_got_no_node(world, devic
         async with asyncio.timeout(PATIENCE):
             while cache.get("c", world.namespace) is None:  # noqa: ASYNC110 - the cache tells nobody
                 await asyncio.sleep(0.01)
-            assert await binder.prepare(bind)
-            assert (await devices.find("c")).status.allocation is not None
-            await binder.undo(bind)
+            pod = await world.client.get(kinds.PODS, "p", world.namespace)
+            yield Binding(devices, await devices.find("c"), pod, cache)
     finally:
         following.cancel()
-    found = await devices.find("c")
-    assert (found.status.allocation, found.status.reserved_for or ()) == (None, ())
+
+
+async def test_what_was_written_is_undone_where_the_pod_got_no_node(binding):
+    bind = binding.bind()
+    assert await binding.binder.prepare(bind)
+    assert (await binding.status()).allocation is not None
+    await binding.binder.undo(bind)
+    found = await binding.status()
+    assert (found.allocation, found.reserved_for or ()) == (None, ())
+
+
+async def test_a_claim_of_its_group_is_reserved_once_and_stays_where_one_of_its_pods_got_no_node(binding):
+    bind = binding.bind(ClaimingGroup("n", "uid-n"))
+    assert await binding.binder.prepare(bind)
+    assert await binding.binder.prepare(bind)
+    await binding.binder.undo(bind)
+    found = await binding.status()
+    expected = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "n", "uid": "uid-n"}
+    assert (found.reserved_for, found.allocation is not None) == ((expected,), True)
+
+
+async def test_devices_are_given_back_by_their_only_user_and_may_be_given_anew(binding):
+    bind = binding.bind(ClaimingGroup("n", "uid-n"))
+    assert await binding.binder.prepare(bind)
+    await binding.binder.give_back(binding.held("another"))
+    assert (await binding.status()).allocation is not None
+    # As often as cycles say so: the second begins before the first was seen.
+    await asyncio.gather(*[binding.binder.give_back(binding.held("uid-n")) for _ in range(2)])
+    found = await binding.status()
+    assert (found.allocation, found.reserved_for or ()) == (None, ())
+    assert await binding.binder.prepare(binding.bind())
+    assert [each["resource"] for each in (await binding.status()).reserved_for] == ["pods"]

@@ -162,14 +162,15 @@ def test_admit_says_that_its_queue_does_not_exist(cluster: Cluster) -> None:
 
 
 def test_what_is_not_evaluated_waits_and_says_so(cluster: Cluster) -> None:
-    cluster.group("{gang: {minCount: 1}}", 1, spec=", resourceClaims: [{name: gpus, resourceClaimName: shared}]")
-    condition = cluster.condition("False", "resourceClaims is not evaluated")
+    spec = ", parentCompositePodGroupName: above, workloadRef: {workloadName: many, templateName: workers}"
+    cluster.group("{gang: {minCount: 1}}", 1, spec=spec)
+    condition = cluster.condition("False", "parentCompositePodGroupName is not evaluated")
     assert condition["reason"] == "Unschedulable"
     cluster.until(
         "events",
         "",
         lambda found: any(
-            each["reason"] == "FailedScheduling" and "resourceClaims is not evaluated" in each["message"]
+            each["reason"] == "FailedScheduling" and "parentCompositePodGroupName is not evaluated" in each["message"]
             for each in found["items"]
         ),
     )

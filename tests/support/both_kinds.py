@@ -23,6 +23,7 @@ GATES = (
     "PodGroupPreemptionPolicy",
     "DRAWorkloadResourceClaims",
     "WorkloadWithJob",
+    "CompositePodGroup",
 )
 PATIENCE = 60.0
 PARTS = [each for each in binaries.BINARIES if each.name not in {"helm", "kubectl"}]

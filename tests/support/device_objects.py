@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 from muster.model import names
@@ -10,6 +11,7 @@ from scheduler.simulator import state
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GPU = "gpu.example.com"
+NATIVE = "scheduling.k8s.io/v1beta1"
 
 
 def node(name):
@@ -29,12 +31,14 @@ def device_class(name="gpu", expression=f"device.driver == '{GPU}'"):
     return _device("DeviceClass", name, {"selectors": [{"cel": {"expression": expression}}]})
 
 
-def claim(name, *, pod="", status=None, device_class="gpu", **exactly):
+def claim(name, *, pod="", native="", status=None, device_class="gpu", **exactly):
     request = {"name": "r", "exactly": {"deviceClassName": device_class, **exactly}}
     meta = {"namespace": "ns", "uid": f"uid-{name}"}
-    if pod:
+    if pod or native:
         meta["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpu"}
-        meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod, "controller": True}]
+        kind = ("v1", "Pod") if pod else (NATIVE, "PodGroup")
+        owner = {"apiVersion": kind[0], "kind": kind[1], "name": pod or native, "uid": pod or f"uid-{native}"}
+        meta["ownerReferences"] = [{**owner, "controller": True}]
     return _device("ResourceClaim", name, {"devices": {"requests": [request]}}, meta) | {"status": status or {}}
 
 
@@ -57,6 +61,11 @@ def allocated(name, device, *, on):
     return claim(name, status={"allocation": allocation})
 
 
+def template(**exactly):
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", **exactly}}
+    return _device("ResourceClaimTemplate", "t", {"spec": {"devices": {"requests": [request]}}}, {"namespace": "ns"})
+
+
 def pod(name, *claims, own=False, group="g"):
     refs = [{"name": each, "resourceClaimName": each} for each in claims]
     refs += [{"name": "gpu", "resourceClaimTemplateName": "t"}] if own else []
@@ -64,6 +73,14 @@ def pod(name, *claims, own=False, group="g"):
     containers = [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]
     spec = {"containers": containers, "resourceClaims": refs}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec, "status": {"phase": "Pending"}}
+
+
+def standing(minimum, *shared, **spec):
+    """A group that stands for the native one ``n``, which shares claims."""
+    made = group(minimum, **spec)
+    owner = {"apiVersion": NATIVE, "kind": "PodGroup", "name": "n", "uid": "uid-n", "controller": True}
+    noted = {"muster.sh/shared-claims": json.dumps(shared)}
+    return {**made, "metadata": {**made["metadata"], "annotations": noted, "ownerReferences": [owner]}}
 
 
 def group(minimum=1, **spec):
@@ -79,8 +96,10 @@ def group(minimum=1, **spec):
 PREDICATES = "actions: allocate\ntiers:\n- plugins:\n  - {name: gang}\n  - {name: predicates}\n"
 
 
-def decided(*objects, policy=PREDICATES):
+def decided(*objects, policy=PREDICATES, awaited=()):
+    """Decide once; ``awaited``: the uids of those whose claims somebody is to make from templates, as in a cluster."""
     cluster = state.load(objects, [names.SCHEDULER_NAME])
+    cluster.devices.suppose(awaited)
     return state.run(cluster, config.parse(policy, "a test's"), NOW, 1)
 
 

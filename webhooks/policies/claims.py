@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from muster.ledger.reservations import CLAIM, ReservationRequest
-from muster.model import device_quota, grouping, kinds
+from muster.model import device_quota, grouping, kinds, native_groups
 from muster.model.objects import ResourceClaim
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
@@ -14,10 +14,11 @@ from webhooks.view import AdmissionView
 def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
     """Ask the ledger for what a new claim takes; what it requests never changes.
 
-    One that was made for a pod may have of what the pod's group reserved. Where the pod isn't seen yet, it counts outside.
+    One that was made for a pod, or for a PodGroup of Kubernetes' own, may have of what that group reserved. Where the pod isn't seen
+    yet, it counts outside.
     """
     claim = request.new(ResourceClaim)
-    meta, group = claim.metadata, ""
+    meta, group = claim.metadata, native_groups.group_of_claim(claim)
     owner = meta.controller()
     if owner is not None and (owner.api_version, owner.kind) == (kinds.PODS.api_version, kinds.PODS.name):
         pod = view.get(kinds.PODS, owner.name, request.namespace)

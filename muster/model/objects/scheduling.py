@@ -123,7 +123,7 @@ class NativePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     parent_composite_pod_group_name: str | None = None
     scheduling_policy: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     scheduling_constraints: SchedulingConstraints | None = None
-    resource_claims: tuple[Json, ...] | None = None
+    resource_claims: tuple[dict[str, Json], ...] | None = None
     disruption_mode: DisruptionMode | None = None
     priority_class_name: str = ""
     preemption_policy: str | None = None

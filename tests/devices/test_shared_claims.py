@@ -1,0 +1,158 @@
+"""Claims that a PodGroup of Kubernetes' own shares among its pods: allocated once, reserved for the group, within its pods' reach."""
+
+from __future__ import annotations
+
+import pytest
+from device_objects import (
+    allocated,
+    binds,
+    claim,
+    decided,
+    device_class,
+    devices_of,
+    group,
+    message,
+    node,
+    offered,
+    pod,
+    standing,
+    template,
+)
+
+from scheduler.model.pod_claims import ClaimingGroup
+
+OF_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "t"}
+BY_NAME = {"name": "c", "resourceClaimName": "c"}
+GROUP = ClaimingGroup("n", "uid-n")
+
+
+def small(name, pods):
+    made = node(name)
+    return {**made, "status": {"allocatable": {"cpu": str(pods), "memory": "8Gi", "pods": "10"}}}
+
+
+def reserved_for(*objects):
+    return {each.claim.name: each.group for bind in decided(*objects).plan.binds for each in bind.devices}
+
+
+def held(*objects):
+    return [(each.claim.name, each.user) for each in decided(*objects).plan.held_claims]
+
+
+def test_a_claim_of_the_group_is_allocated_once_and_reserved_for_it():
+    cluster = [node("a"), device_class(), offered("a", "d1", "d2"), template(), claim("n-gpu", native="n")]
+    gang = [standing(2, OF_TEMPLATE), pod("p1", own=True), pod("p2", own=True)]
+    assert devices_of(*cluster, *gang) == {"p1": ["d1"], "p2": ["d1"]}
+    assert reserved_for(*cluster, *gang) == {"n-gpu": GROUP}
+
+
+def test_a_claim_that_the_group_names_is_reserved_for_it_and_another_for_the_pod():
+    cluster = [node("a"), device_class(), offered("a", "d1", "d2"), claim("c"), claim("d")]
+    gang = [standing(2, BY_NAME), pod("p1", "c", "d"), pod("p2", "c", "d")]
+    assert reserved_for(*cluster, *gang) == {"c": GROUP, "d": None}
+
+
+def test_a_pod_whose_claim_is_not_the_same_in_all_has_one_of_its_own():
+    cluster = [node("a"), device_class(), offered("a", "d1", "d2"), template()]
+    gang = [
+        standing(2, {**OF_TEMPLATE, "resourceClaimTemplateName": "other"}),
+        pod("p1", own=True),
+        pod("p2", own=True),
+    ]
+    made = [claim("p1-gpu", pod="p1"), claim("p2-gpu", pod="p2")]
+    assert devices_of(*cluster, *gang, *made) == {"p1": ["d1"], "p2": ["d2"]}
+    assert set(reserved_for(*cluster, *gang, *made).values()) == {None}
+
+
+def test_its_pods_are_on_nodes_that_reach_the_devices():
+    several = [node("a"), node("b"), device_class(), template(), claim("n-gpu", native="n")]
+    gang = [standing(3, OF_TEMPLATE), *[pod(f"p{number}", own=True) for number in range(3)]]
+    assert set(binds(*several, *gang, offered("b", "d1")).values()) == {"b"}
+    assert len(binds(*several, *gang, offered("", "d1"))) == 3
+    assert binds(small("a", 2), small("b", 2), *several[2:], *gang, offered("b", "d1")) == {}
+    anywhere = binds(small("a", 2), small("b", 2), *several[2:], *gang, offered("", "d1"))
+    assert set(anywhere.values()) == {"a", "b"}
+
+
+@pytest.mark.parametrize("large", ["a", "b", "c"])
+def test_the_devices_are_those_of_a_node_that_has_room_for_all(large):
+    nodes = [small(name, 3 if name == large else 2) for name in ("a", "b", "c")]
+    offers = [offered(name, "d1") for name in ("a", "b", "c")]
+    gang = [standing(3, OF_TEMPLATE), *[pod(f"p{number}", own=True) for number in range(3)]]
+    assert set(binds(*nodes, *offers, device_class(), template(), claim("n-gpu", native="n"), *gang).values()) == {
+        large
+    }
+
+
+def test_the_devices_are_those_that_enough_nodes_reach():
+    def rack(name):
+        term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": [name]}]}
+        more = {"nodeName": "", "nodeSelector": {"nodeSelectorTerms": [term]}}
+        part = offered(f"rack-{name}", "d1", **more)
+        return {**part, "spec": {key: value for key, value in part["spec"].items() if value}}
+
+    def within(name, of_rack):
+        made = small(name, 1)
+        return {**made, "metadata": {**made["metadata"], "labels": {"rack": of_rack}}}
+
+    nodes = [within("a", "x"), within("b", "y"), within("c", "y"), within("d", "z")]
+    gang = [standing(2, OF_TEMPLATE), pod("p1", own=True), pod("p2", own=True)]
+    cluster = [*nodes, *map(rack, "xyz"), device_class(), template(), claim("n-gpu", native="n"), *gang]
+    assert set(binds(*cluster).values()) == {"b", "c"}
+
+
+def test_where_not_all_have_room_the_minimum_starts():
+    nodes = [small("a", 1), small("b", 2)]
+    gang = [standing(2, OF_TEMPLATE), *[pod(f"p{number}", own=True) for number in range(3)]]
+    found = binds(
+        *nodes, offered("a", "d1"), offered("b", "d1"), device_class(), template(), claim("n-gpu", native="n"), *gang
+    )
+    assert list(found.values()) == ["b", "b"]
+
+
+def test_its_claim_is_awaited_where_somebody_makes_it():
+    cluster = [node("a"), device_class(), offered("a", "d1"), standing(1, OF_TEMPLATE), pod("p", own=True)]
+    assert message(*cluster) == "ResourceClaimTemplate ns/t doesn't exist; create it"
+    assert binds(*cluster, template()) == {"p": "a"}
+
+
+def test_a_claim_that_holds_a_group_of_which_no_pod_has_a_node_is_given_back():
+    full = [small("a", 1), node("b"), device_class(), offered("a", "d1"), offered("b", "d1"), template()]
+    gang = [standing(2, OF_TEMPLATE), pod("p1", own=True), pod("p2", own=True)]
+    mine = claim("n-gpu", native="n", status={**allocated("", "d1", on="a")["status"], "reservedFor": [_user("uid-n")]})
+    assert binds(*full, *gang, mine) == {}
+    assert held(*full, *gang, mine) == [("n-gpu", "uid-n")]
+    running = pod("p0", own=True)
+    running |= {"spec": {**running["spec"], "nodeName": "a"}, "status": {"phase": "Running"}}
+    assert held(*full, *gang, mine, running) == []
+    others = {**mine, "status": {**mine["status"], "reservedFor": [_user("uid-n"), _user("p9")]}}
+    assert held(*full, *gang, others) == []
+    assert held(node("a"), *full[1:], *gang, mine) == []
+
+
+def test_a_claim_that_holds_a_pod_to_a_full_node_is_given_back():
+    full = [small("a", 1), node("b"), device_class(), offered("a", "d1"), offered("b", "d1"), group()]
+    there = pod("there", group="late") | {"status": {"phase": "Running"}}
+    there["spec"] = {**there["spec"], "nodeName": "a"}
+    mine = claim("p-gpu", pod="p", status={**allocated("", "d1", on="a")["status"], "reservedFor": [_user("p")]})
+    assert held(*full, mine, pod("p", own=True), there) == [("p-gpu", "p")]
+    assert held(*full, mine, pod("p", own=True)) == []
+    unused = {**mine, "status": {**mine["status"], "reservedFor": []}}
+    assert held(*full, unused, pod("p", own=True), there) == []
+
+
+def _user(uid):
+    return {"resource": "pods", "name": uid, "uid": uid}
+
+
+def test_what_the_group_lacks_is_said():
+    gang = [standing(2, OF_TEMPLATE), pod("p1", own=True), pod("p2", own=True)]
+    cluster = [node("a"), device_class(), template(count=2), claim("n-gpu", native="n", count=2), *gang]
+    share = "2 pods share a claim for 2 devices of class gpu"
+    none = f"{share}, of which there are 1, 1 of them free, and no node that takes such pods reaches enough; wait"
+    assert none in message(*cluster, offered("a", "d1"))
+    assert f"{share}, and no node has one; look at the DeviceClass" in message(*cluster)
+    nodes = small("a", 1), small("b", 8)
+    assert (
+        "1 cpu is free on the 1 node that takes them: short by 1 cpu (of 2 nodes 1 is without the devices that its claims request)"
+    ) in message(*nodes, *cluster[1:], offered("a", "d1", "d2"))
