@@ -276,11 +276,11 @@ def _later(cluster: WhatIfCluster, start: PredictedStart, *, trying: bool) -> Pr
     if before is None:
         return _not_waiting(cluster.group(key), start, "the scheduler gives no reason")
     with cluster.assuming():
-        cluster.run_until_idle([key])
+        outcome = cluster.run_until_idle([key])
         ends = endings.wait_chain(cluster, key)
         if ends.groups:
             return replace(start, kind="after", after=ends.groups, text=endings.ending(cluster, ends))
-        record = remedies.at_rest(cluster, before)
+        record = remedies.at_rest(cluster, outcome.reasons.get(key, before))
         changes = tuple(remedies.changes(cluster, key, record, QuotaShortage())) if trying else ()
         return replace(start, kind="never", record=record, changes=changes)
 

@@ -26,7 +26,7 @@ from muster.whatif.grouped_objects import GroupedObjects, Members, group_name_of
 from muster.whatif.outcomes import RunOutcome, RunProgress, is_stuck
 from muster.whatif.policies import without_reservations
 from muster.whatif.satisfied_groups import SatisfiedGroups
-from muster.whatif.supposed_pods import missing_of_job
+from muster.whatif.supposed_pods import awaiting_claims, missing_of_job
 from muster.whatif.undo import Undoable
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
@@ -63,9 +63,9 @@ class WhatIfCluster(Undoable):
         self.state = state
         self.schedulers = tuple(schedulers)
         self.policy = without_reservations(policy)
-        self.now: datetime = state.taken + _LATER
-        self._first = self.now
+        self._first = self.now = state.taken + _LATER
         self.cluster = Cluster(frozenset(schedulers))
+        self.cluster.devices.suppose(awaiting_claims(state))
         self._pods: dict[str, Pod] = {}
         members = self.cluster.by_group(state.of(kinds.PODS))
         self._known = GroupedObjects(state, members)

@@ -34,7 +34,10 @@ GROUP: Final = "dump.muster.sh"
 VERSION: Final = "v1"
 _ANEW: Final = "write a new dump with `muster dump > FILE`"
 _BY_TYPE: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
-_KNOWN_DOMAINS: Final = ("muster.sh", "volcano.sh", "scheduling.k8s.io", "pv.kubernetes.io", "volume.kubernetes.io")
+_KNOWN_DOMAINS: Final = (
+    *("muster.sh", "volcano.sh", "scheduling.k8s.io", "pv.kubernetes.io", "volume.kubernetes.io"),
+    "resource.kubernetes.io",
+)
 _KNOWN: Final = frozenset({"sla-waiting-time", "volume.beta.kubernetes.io/storage-class"})
 _CLAIMING: Final = frozenset({"name", "persistentVolumeClaim", "ephemeral"})
 

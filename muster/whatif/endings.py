@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from muster.model import kinds
 from muster.model.amounts import NOTHING, Resources
-from muster.model.text import listed
+from muster.model.text import counted, listed
 from muster.whatif import trials
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.trials import Remedy
@@ -189,4 +189,9 @@ def holding(cluster: WhatIfCluster, key: GroupKey) -> str:
         if job.tasks
         else (kind.request * count for kind, count in job.task_counts.occupying.items())
     )
-    return trials.shown(has) or "its pods on nodes"
+    users = {each.uid for each in job.tasks} | (
+        {job.shared_claims.group.uid} if job.shared_claims is not None else set()
+    )
+    devices = cluster.cluster.devices.held(users)
+    texts = [trials.shown(has), counted(len(devices), "device") if devices else ""]
+    return " and ".join(filter(None, texts)) or "its pods on nodes"

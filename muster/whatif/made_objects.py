@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from muster.model.objects import Job, Meta, NativePodGroup, OwnerReference, Pod,
 from muster.model.workloads import CRONJOB, WORKLOADS, WorkloadKind, WorkloadObject
 from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
 from muster.whatif.supposed_pods import of_template
-from scheduler.controllers.manifests import of_native, podgroup
+from scheduler.controllers.manifests import estimate, of_native, podgroup
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
 
@@ -117,7 +118,8 @@ class _Made:
         made = _created(native, self.state, number)
         name = grouping.generated_name(native.metadata.uid)
         if not self._has_group(name, native.namespace):
-            body = of_native(made, [each.spec for each in pods], self._namespace(native.namespace))
+            devices = device_quota.of_templates(self._templates(native.namespace))
+            body = of_native(made, [each.spec for each in pods], self._namespace(native.namespace), devices)
             self._add_group(msgspec.convert(body, PodGroup), made.metadata)
         for pod in pods:
             annotations = {**(pod.metadata.annotations or {}), names.GROUP_NAME: name}
@@ -151,7 +153,8 @@ class _Made:
         name = grouping.generated_name(owner.uid)
         annotations = {**(pod.metadata.annotations or {}), names.GROUP_NAME: name}
         self._add(kinds.PODS, replace(pod, metadata=replace(pod.metadata, annotations=annotations)))
-        body = podgroup(owner, [pod.metadata, *self._namespace(pod.namespace)], pod.spec)
+        need = partial(estimate, [pod.spec], devices=device_quota.of_templates(self._templates(pod.namespace)))
+        body = podgroup(owner, [pod.metadata, *self._namespace(pod.namespace)], pod.spec, need)
         self._add_group(msgspec.convert(body, PodGroup), pod.metadata)
         return name
 

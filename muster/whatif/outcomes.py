@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
@@ -10,6 +11,7 @@ from scheduler.engine.requeue import recorded_pause
 from scheduler.model.kept_places import EvictionPause
 from scheduler.model.obstacle import Stage
 from scheduler.model.plan import Eviction, Plan
+from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey, Phase
 
 
@@ -21,12 +23,14 @@ class RunOutcome(NamedTuple):
         gave_way: the groups that were admitted, without nodes for too long, and taken back.
         later: those of the groups that started once time had gone by.
         evictions: who was evicted for them.
+        reasons: why others of the groups found no nodes, or came up against a limit, when that was last so.
     """
 
     started: Mapping[GroupKey, frozenset[GroupKey]]
     gave_way: frozenset[GroupKey]
     later: frozenset[GroupKey] = frozenset()
     evictions: tuple[Eviction, ...] = ()
+    reasons: Mapping[GroupKey, Record] = MappingProxyType({})
 
     def evicted(self, key: GroupKey) -> tuple[Eviction, ...]:
         """Return who was evicted for a group."""
@@ -42,6 +46,7 @@ class RunProgress:
         self._gave_way = frozenset[GroupKey]()
         self._later: set[GroupKey] = set()
         self._evictions: list[Eviction] = []
+        self._reasons: dict[GroupKey, Record] = {}
 
     def observe(self, plan: Plan, admitted: Iterable[GroupKey], *, waited: bool) -> None:
         """Take over a decision; ``admitted`` count as started by it, ``waited``: time went by before it."""
@@ -50,6 +55,8 @@ class RunProgress:
         for key in {*(bind.group for bind in plan.binds), *admitted} & self._wanted - before:
             self._started[key] = self._gave_way - {key}
         self._later |= self._started.keys() - before if waited else set()
+        found = ((key, plan.records.get(key)) for key in self._wanted - self._started.keys())
+        self._reasons |= {key: each for key, each in found if each is not None and each.tells_what_lacks}
         self._evictions += [each for each in plan.evictions if each.beneficiary in self._wanted]
 
     @property
@@ -59,7 +66,7 @@ class RunProgress:
 
     def outcome(self) -> RunOutcome:
         """Return it as a value."""
-        return RunOutcome(self._started, self._gave_way, frozenset(self._later), tuple(self._evictions))
+        return RunOutcome(self._started, self._gave_way, frozenset(self._later), tuple(self._evictions), self._reasons)
 
 
 def is_stuck(plan: Plan, wanted: Container[GroupKey]) -> bool:

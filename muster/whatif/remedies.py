@@ -68,7 +68,7 @@ def changes(cluster: WhatIfCluster, key: GroupKey, record: Record, shortage: Quo
 def at_rest(cluster: WhatIfCluster, before: Record) -> Record:
     """Return what a group waits for now; of one that only waits for its next attempt, what it waited for ``before``."""
     record = cluster.decide(growing=[before.key]).records.get(before.key)
-    return record if record is not None and (record.limit is not None or record.nodes is not None) else before
+    return record if record is not None and record.tells_what_lacks else before
 
 
 def _at_rest(cluster: WhatIfCluster, job: JobInfo, record: Record) -> Iterator[Remedy]:

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from muster.model import grouping, names
-from muster.model.objects import Job, Meta, OwnerReference, Pod, PodStatus, PodTemplate
+from muster.model import grouping, kinds, names
+from muster.model.objects import Job, Meta, Object, OwnerReference, Pod, PodStatus, PodTemplate
+from muster.whatif.cluster_view import ClusterObjects
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
+
+
+def awaiting_claims(state: ClusterObjects) -> frozenset[str]:
+    """Return the uids of pods, and of PodGroups of Kubernetes' own, that are there: their claims are made, or about to be."""
+
+    def there(item: Object) -> bool:
+        created = item.metadata.creation_timestamp
+        return created is not None and created < state.taken
+
+    pods = {pod.metadata.uid for pod in state.of(kinds.PODS) if pod.spec.resource_claims and there(pod)}
+    owners = {group.metadata.controller() for group in state.of(kinds.PODGROUPS) if there(group)}
+    return frozenset(pods | {owner.uid for owner in owners if owner is not None})
 
 
 def missing_of_job(job: Job, there: Iterable[Pod]) -> list[Pod]:

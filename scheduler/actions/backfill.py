@@ -47,7 +47,8 @@ class Backfill(Action):
                     # Where not all nodes were looked at, what allocate said is still what is known.
                     failed[alike] = None if held_back is not None else (job.obstacle, job.blocked_class)
                 job.obstacle, job.blocked_class = failed[alike] or said[job.info.key]
-                job.obstacle = job.obstacle or (_left_to_others(queue) if failed[alike] is None else None)
+                if job.obstacle is None and job.blocked_class is None and failed[alike] is None:
+                    job.obstacle = _left_to_others(queue)
 
 
 _Said = tuple[Obstacle | None, TaskClass | None] | None
@@ -55,7 +56,11 @@ _Said = tuple[Obstacle | None, TaskClass | None] | None
 
 def _lacks_nodes(job: JobState) -> bool:
     """Whether allocate, which looks at the same nodes, found none for any of its tasks."""
-    return job.obstacle is None and job.blocked_class is not None and len(job.info.task_counts.wanting) == 1
+    if job.obstacle is not None or job.blocked_class is None:
+        return False
+    # Pods that differ in nothing but the names of their claims on devices are of one class here.
+    alike = job.blocked_class.constraints.devices and len({task.task_class for task in job.waiting}) == 1
+    return bool(alike) or len(job.info.task_counts.wanting) == 1
 
 
 def _left_to_others(queue: QueueState) -> Obstacle:

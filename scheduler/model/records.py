@@ -108,6 +108,11 @@ class Record(Struct, frozen=True):
     limit: Limit | None = None
     nodes: NodeReport | None = None
 
+    @property
+    def tells_what_lacks(self) -> bool:
+        """Whether it is about nodes or a limit, and not about a turn that comes by itself."""
+        return self.limit is not None or self.nodes is not None
+
     def data(self) -> dict[str, Any]:
         """Write it for programs: JSON values, amounts as Kubernetes writes them. Fields that don't apply are left out."""
         written: dict[str, Any] = {

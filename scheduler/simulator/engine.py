@@ -295,6 +295,9 @@ class Simulation:
         )
         # Here a pod is bound at once, so that nothing has to be assumed of it.
         self.lifecycle.bind(plan.binds)
+        for bind in plan.binds:
+            if bind.devices:
+                self._cluster.devices.choose(bind.task.uid, bind.devices)
         stored = [each for each in plan.statuses if each.urgency is not Urgency.LATER and self._store(each)]
         apply_plan(self._cluster, plan, stored)
         self.lifecycle.evict(plan.evictions)

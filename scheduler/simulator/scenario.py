@@ -68,6 +68,7 @@ class Scenario(Struct, frozen=True):
         """
         start = _start(self.objects)
         cluster = Cluster(frozenset(self.schedulers))
+        cluster.devices.suppose()
         learn = handlers(cluster) | {kinds.QUEUES: cluster.queue}
         for kind in (each for each in _READ if each not in _MADE):
             for one in self.objects[kind]:
@@ -143,7 +144,7 @@ def read(raw: Sequence[Mapping[str, Any]], schedulers: tuple[str, ...], *, seed:
 def of_objects(
     objects: Mapping[Kind[Any], Iterable[Any]], schedulers: tuple[str, ...], seed: int, until: float
 ) -> Scenario:
-    """Make a scenario of a cluster's objects. What pods claim of volumes and devices is left out: it isn't simulated over time."""
+    """Make a scenario of a cluster's objects. What pods claim of volumes is left out: it isn't simulated over time."""
     found = {kind: tuple(objects.get(kind, ())) for kind in _READ}
     found[kinds.PODS] = tuple(map(without_claims, found[kinds.PODS]))
     if not any(queue.name == names.DEFAULT_QUEUE for queue in found[kinds.QUEUES]):
@@ -153,12 +154,12 @@ def of_objects(
 
 
 def without_claims(pod: Pod) -> Pod:
-    """Return a pod without what it claims of volumes and devices."""
+    """Return a pod without what it claims of volumes."""
     spec = pod.spec
-    if not spec.resource_claims and not any(_CLAIMING & each.keys() for each in spec.volumes or ()):
+    if not any(_CLAIMING & each.keys() for each in spec.volumes or ()):
         return pod
     rest = tuple(each for each in spec.volumes or () if not _CLAIMING & each.keys())
-    return replace(pod, spec=replace(spec, volumes=rest, resource_claims=None))
+    return replace(pod, spec=replace(spec, volumes=rest))
 
 
 def _placed(one: Object, kind: Kind[Any]) -> Object:

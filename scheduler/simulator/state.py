@@ -47,6 +47,7 @@ def load(objects: Iterable[Mapping[str, Any]], scheduler_names: Iterable[str]) -
         StateError: an object isn't what its kind says, or its pods would have to be made.
     """
     cluster = Cluster(frozenset(scheduler_names))
+    cluster.devices.suppose()
     cluster.queue(msgspec.convert({"metadata": {"name": names.DEFAULT_QUEUE}}, kinds.QUEUES.struct))
     learn = handlers(cluster) | {kinds.QUEUES: cluster.queue}
     for raw in objects:

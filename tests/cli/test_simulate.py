@@ -163,8 +163,8 @@ def test_a_podgroup_of_kubernetes_own_is_a_gang(time: tuple[str, ...]) -> None:
     ("text", "words"),
     [
         (
-            native(1, ", resourceClaims: [{name: gpus, resourceClaimName: shared}]"),
-            "spec.resourceClaims is not evaluated",
+            native(1, ", parentCompositePodGroupName: above"),
+            "spec.parentCompositePodGroupName is not evaluated",
         ),
         (native(1).replace("podGroupName: workers", "podGroupName: others"), "PodGroup others of scheduling.k8s.io"),
     ],
