@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.engine import explain_network, placement, requeue
+from scheduler.engine import explain_network, placement, requeue, reserved_nodes
 from scheduler.engine.action import Action
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.requeue import EnqueueArguments
@@ -36,7 +36,7 @@ class Enqueue(Action):
         scales = arguments.scales(session.snapshot)
         patience = arguments.requeue_after(scales=scales)
         for job in [job for job in session.jobs if job.phase is Phase.INQUEUE]:
-            job.rolled_back = requeue.due(session, job, patience)
+            job.rolled_back = _due(session, job, patience)
             if job.rolled_back is not None or requeue.judged_again(session, job):
                 session.requeue(job)
         for job in session.jobs:
@@ -74,6 +74,13 @@ class Enqueue(Action):
             if job.obstacle is None:
                 session.admit(job)
                 past[queue.name] = past.get(queue.name, 0) + 1
+
+
+def _due(session: Session, job: JobState, seconds: float) -> Obstacle | None:
+    """Say why a job goes back. One whose pods came has all the time that others need to leave the nodes that are kept for it."""
+    why = requeue.due(session, job, seconds)
+    came = why is not None and why.reason is Reason.NOT_ENOUGH_RESOURCES
+    return None if came and reserved_nodes.awaits_others(session, job) else why
 
 
 def _held(job: JobState) -> Obstacle | None:

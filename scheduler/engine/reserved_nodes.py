@@ -2,7 +2,8 @@
 
 A job that waited for longer than `NodeReservationArguments` says, and lacks nothing but room, gets nodes of its own: those
 that have its place soonest. Nobody else is placed there while the pods on them end, until it starts. One job at a time
-has that, the first in the order of jobs; from cycle to cycle it is remembered in `Snapshot.reserved`.
+has that, the first in the order of jobs; from cycle to cycle it is remembered in `Snapshot.reserved_nodes`. Where pods don't end
+in time, nodes are chosen anew for the same job.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from msgspec import field
 
 from muster.model.durations import duration
-from scheduler.engine import network_domains, placement, subgroups
+from scheduler.engine import network_domains, placement, requeue, subgroups
 from scheduler.engine.action import ActionArguments
 from scheduler.engine.arguments import read_by
 from scheduler.engine.picker import Scope
@@ -30,6 +31,8 @@ from scheduler.model.vectors import Matrix
 
 _TRIES: Final = 8
 """For so many of those that wait nodes are sought, so that many that fit nowhere don't make a cycle long."""
+_DOUBLINGS: Final = 6
+"""So often the time that pods on kept nodes have to end is doubled, from one choice to the next."""
 
 
 def _wait(text: Any) -> float | None:
@@ -51,8 +54,7 @@ def honour(session: Session) -> None:
     if placement.may_run(session, job):
         placement.turn(session, queue, job, session.extensions.allocatable)
     if not session.extensions.ready(job):
-        rows = session.snapshot.table.row
-        session.reservation.keep(job, [rows[name] for name in reservation.nodes if name in rows])
+        session.reservation.keep(job, _rows_of(session, reservation.nodes))
 
 
 def choose(session: Session, arguments: NodeReservationArguments) -> ReservedNodes | None:
@@ -60,42 +62,98 @@ def choose(session: Session, arguments: NodeReservationArguments) -> ReservedNod
     after, deadlines = arguments.after, session.deadlines
     if after is None:
         return None
+    # All pods are looked through for it, so once at most.
+    later = cache(partial(drained, session))
     held, holder = session.snapshot.reserved_nodes, session.reservation.job
-    if (
-        held is not None
-        and holder is not None
-        and _keeps(session, holder, lately=not deadlines.passed(held.since + after))
-    ):
-        rows = session.snapshot.table.row
-        kept = [rows[name] for name in held.nodes if name in rows]
-        if fit(session, tuple(needs(holder)), session.snapshot.table.allocatable, kept):
+    if held is not None and holder is not None and _keeps(session, holder, held.since + after):
+        kept = _rows_of(session, held.nodes)
+        lasts = not deadlines.passed(held.since + after * 2 ** min(held.choices, _DOUBLINGS))
+        if lasts and fit(session, tuple(needs(holder)), session.snapshot.table.allocatable, kept):
             return held
+        if (moved := _choose_anew(session, holder, held, later)) is not None:
+            return moved
     waiting = [
         job
         for job in session.jobs
         if (job.waiting or job.phase is Phase.PENDING)
         and job.info.created
         and deadlines.passed(job.info.created + after)
+        # Until its next attempt, nodes would stand idle for one that was taken back.
+        and (job.phase is not Phase.PENDING or requeue.postponed(session, job) is None)
     ]
     if not waiting:
         return None
     line = (job for job in sorted(waiting, key=session.extensions.job_key) if _lacks_room(session, job))
-    names = session.snapshot.table.names
-    # All pods are looked through for it, so once at most.
-    later = cache(partial(drained, session))
     for job in islice(line, _TRIES):
         nodes = _nodes(session, job, later)
         if nodes:
             deadlines.after(after)
-            return ReservedNodes(job.info.key, tuple(names[row] for row in nodes), session.now.timestamp())
+            return ReservedNodes(job.info.key, _names_of(session, nodes), session.now.timestamp())
     return None
 
 
-def _keeps(session: Session, holder: JobState, *, lately: bool) -> bool:
-    """Whether it still waits for room, or was admitted and its pods are on their way."""
+def awaits_others(session: Session, job: JobState) -> bool:
+    """Whether all pods of a job's minimum are there, and nodes are kept for it on which pods of others have to end first."""
+    if job is not session.reservation.job or session.extensions.valid(job) is not None:
+        return False
+    return not fit(session, tuple(needs(job)), _idle(session), session.reservation.rows)
+
+
+def _keeps(session: Session, holder: JobState, pods_until: float) -> bool:
+    """Whether it still waits for room, or was admitted and its pods are on their way.
+
+    Where enqueue runs, it takes one back whose pods don't come; else they have to come by ``pods_until``.
+    """
     if session.extensions.ready(holder):
         return False
-    return _lacks_room(session, holder) or (lately and holder.phase is Phase.INQUEUE and not holder.waiting)
+    if _lacks_room(session, holder):
+        return True
+    coming = not holder.waiting or session.extensions.valid(holder) is not None
+    if holder.phase is not Phase.INQUEUE or not coming:
+        return False
+    return session.policy.enqueues or not session.deadlines.passed(pods_until)
+
+
+def _choose_anew(
+    session: Session, holder: JobState, held: ReservedNodes, later: Callable[[], Matrix]
+) -> ReservedNodes | None:
+    """Keep other nodes for the same job; None where none suffice.
+
+    Where pods of others haven't ended in time they may never end, so that of these nodes only what is idle counts from now on;
+    once what is left of nodes doesn't suffice, all count again.
+    """
+    kinds, idle, kept = dict(needs(holder)), _idle(session), set(_rows_of(session, held.nodes))
+    room = {kind: session.picker.places(kind, idle) < session.picker.places(kind, later()) for kind in kinds}
+    slow = {row for row in kept if any(short[row] for short in room.values())}
+    avoided = sorted({*_rows_of(session, held.occupied), *slow})
+
+    def without_slow() -> Matrix:
+        free = later().copy()
+        free[avoided] = np.minimum(free, idle)[avoided]
+        return free
+
+    nodes = _nodes(session, holder, without_slow)
+    if not nodes:
+        nodes, avoided = _nodes(session, holder, later), []
+    if not nodes:
+        return None
+    names, now = _names_of(session, nodes), session.now.timestamp()
+    return ReservedNodes(held.key, names, now, held.choices + 1, _names_of(session, avoided))
+
+
+def _idle(session: Session) -> Matrix:
+    """What nodes have idle, what is kept included, [nodes, resources]."""
+    return session.idle + session.reservation.set_aside
+
+
+def _rows_of(session: Session, names: Iterable[str]) -> list[int]:
+    rows = session.snapshot.table.row
+    return [rows[name] for name in names if name in rows]
+
+
+def _names_of(session: Session, rows: Iterable[int]) -> tuple[str, ...]:
+    names = session.snapshot.table.names
+    return tuple(names[row] for row in rows)
 
 
 def _lacks_room(session: Session, job: JobState) -> bool:
@@ -207,7 +265,7 @@ def fit(session: Session, wanted: Sequence[tuple[TaskClass, int]], free: Matrix,
 def _take(session: Session, wanted: Sequence[tuple[TaskClass, int]], free: Matrix, rows: Iterable[int]) -> set[int]:
     """Do as `fit`, and take what is placed from ``free``; where they don't suffice, nothing."""
     among, taken, before = np.array(list(rows), dtype=np.intp), set[int](), free.copy()
-    now = session.idle + session.reservation.set_aside
+    now = _idle(session)
     for kind, count in wanted:
         request = session.picker.row_of(kind)
         open_ = among[session.picker.open_to(kind)[among]]

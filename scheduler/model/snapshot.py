@@ -90,11 +90,20 @@ class Phase(Enum):
 
 
 class ReservedNodes(NamedTuple):
-    """Names of the nodes that are kept for one group, and since when, in seconds of the epoch."""
+    """The nodes that are kept for one group.
+
+    Attributes:
+        nodes: their names.
+        since: when they were chosen, in seconds of the epoch.
+        choices: how often nodes were chosen for it before.
+        occupied: names of nodes that were kept for it, and on which pods of others did not end in time.
+    """
 
     key: GroupKey
     nodes: tuple[str, ...]
     since: float
+    choices: int = 0
+    occupied: tuple[str, ...] = ()
 
 
 class Disruption(Struct, frozen=True):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
 from msgspec.structs import replace
-from workloads import deployment, group, job, pod, said
+from workloads import deployment, group, held_job, job, pod, said
 
 from muster.model import kinds, names
 from muster.model.objects import OwnerReference
@@ -57,17 +56,6 @@ def test_a_pending_group_is_admitted_by_reclaim_with_what_ships(build):
     plan = build.cycle()
     assert phase(plan, "due") is Phase.INQUEUE
     assert len(evicted(plan)) == 2
-
-
-def held_job(name, count, cpu="1", *, by_us=True, **spec):
-    """A Job of a group of its name that is suspended, by Muster or by its user."""
-    metadata = {"name": name, "namespace": "ns", "uid": f"job-{name}"}
-    metadata |= {"annotations": {names.SUSPENDED: "true"}} if by_us else {}
-    container = {"resources": {"requests": {"cpu": cpu}}}
-    template = {"metadata": {"annotations": {names.GROUP_NAME: name}}}
-    template |= {"spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container], **spec}}
-    body = {"parallelism": count, "completions": count, "suspend": True, "template": template}
-    return msgspec.convert({"metadata": metadata, "spec": body}, kinds.JOBS.struct)
 
 
 def lent(build):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from muster.model import kinds, names
+from muster.model.objects import Job
 
 QUICK = """
 actions: "enqueue, allocate, backfill"
@@ -29,6 +32,17 @@ def job(name: str, count: int, cpu: str = "1", seconds: int = 600, **annotations
     meta = {"annotations": {names.RUN_SECONDS: str(seconds)}}
     spec["template"] = {"metadata": meta, "spec": {**template(cpu), "restartPolicy": "Never"}}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "annotations": held}, "spec": spec}
+
+
+def held_job(name: str, count: int, cpu: str = "1", *, by_us: bool = True, **spec: Any) -> Job:
+    """Return a Job, as a value, of a group of its name; it is suspended, by Muster or by its user."""
+    metadata: dict[str, Any] = {"name": name, "namespace": "ns", "uid": f"job-{name}"}
+    metadata |= {"annotations": {names.SUSPENDED: "true"}} if by_us else {}
+    container = {"resources": {"requests": {"cpu": cpu}}}
+    template: dict[str, Any] = {"metadata": {"annotations": {names.GROUP_NAME: name}}}
+    template |= {"spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container], **spec}}
+    body = {"parallelism": count, "completions": count, "suspend": True, "template": template}
+    return msgspec.convert({"metadata": metadata, "spec": body}, kinds.JOBS.struct)
 
 
 def pod(name: str, group: str, cpu: str = "1") -> dict[str, Any]:
