@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.engine.action import Action
 from scheduler.engine.eviction import EvictionRun
-from scheduler.engine.eviction_rules import EvictionArguments, in_turns, preemption
+from scheduler.engine.eviction_rules import EvictionArguments, in_turns, preemptions
 from scheduler.engine.preemptors import starving_jobs
 from scheduler.engine.session import Session
 
@@ -20,5 +20,5 @@ class Preempt(Action):
 
     def __call__(self, session: Session, arguments: EvictionArguments, /) -> None:
         """Evict what lets such jobs start."""
-        run = EvictionRun(session, [preemption(session, arguments)])
-        in_turns(session, run, starving_jobs(session, session.queues.keys()), lambda _: True)
+        if jobs := starving_jobs(session, session.queues.keys()):
+            in_turns(session, EvictionRun(session, preemptions(session, arguments)), jobs, lambda _: True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduler.engine.action import Action
 from scheduler.engine.eviction import EvictionRun
-from scheduler.engine.eviction_rules import EvictionArguments, ReclaimArguments, in_turns, preemption, reclamation
+from scheduler.engine.eviction_rules import EvictionArguments, ReclaimArguments, in_turns, preemptions, reclamation
 from scheduler.engine.preemptors import growing_jobs, starving_jobs
 from scheduler.engine.session import Session
 from scheduler.engine.states import QueueState
@@ -36,7 +36,7 @@ class Reclaim(Action):
             in_turns(session, EvictionRun(session, [rules]), jobs, allowed)
             preempting = session.policy.arguments.get("preempt")
             if isinstance(preempting, EvictionArguments):
-                run = EvictionRun(session, [preemption(session, preempting), rules])
+                run = EvictionRun(session, [*preemptions(session, preempting), rules])
                 in_turns(session, run, [job for job in jobs if job.phase is Phase.PENDING], allowed)
         if jobs := growing_jobs(session, reclaiming):
             in_turns(session, EvictionRun(session, [rules]), jobs, allowed, grow=True)

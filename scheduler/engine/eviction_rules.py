@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import cache, partial
 from itertools import islice
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, field
+from msgspec.structs import replace
 
 from muster.model.durations import seconds
 from scheduler.engine import overuse
@@ -16,7 +18,7 @@ from scheduler.engine.arguments import read_by, without_effect
 from scheduler.engine.eviction import EvictionRules, EvictionRun
 from scheduler.engine.job_order import JobOrder
 from scheduler.engine.session import Session
-from scheduler.engine.states import JobState, QueueState
+from scheduler.engine.states import JobState, QueueState, priority
 from scheduler.model.snapshot import JobInfo, Task
 
 _ALL_JUDGED: Final = without_effect("all nodes are judged, with all predicates")
@@ -25,6 +27,8 @@ _FIRST: Final = 8
 _OTHERS: Final = 8
 """Of the others so many are tried in a cycle, and other ones every `_TURN` seconds."""
 _TURN: Final = 10.0
+_MOST_LEVELS: Final = 4
+"""Priorities that are tried one after the other; who is more important than these is chosen from at once."""
 _MOST_NODES: Final = 1_000
 """Nodes that are looked at in vain in one run, before no more jobs are tried."""
 
@@ -45,6 +49,37 @@ class ReclaimArguments(EvictionArguments, frozen=True, kw_only=True):
 
     bare_pods: bool = field(default=False, name="barePods")
     least_run: Annotated[float, read_by(seconds)] = field(default=60.0, name="leastRunTime")
+
+
+def preemptions(session: Session, arguments: EvictionArguments) -> list[EvictionRules]:
+    """Return the rules of preempt one after the other: with the least important of a queue's jobs first, wherever they run, at last with all of them.
+
+    So that node is taken whose most important victim is the least important, as kube-scheduler does.
+    """
+    levels = cache(partial(_levels, session))
+    queues = session.queues if len(session.snapshot.priorities) > 1 else ()
+    least = sorted({level for name in queues for level in levels(name)[:-1]})[:_MOST_LEVELS]
+    everybody = preemption(session, arguments)
+
+    def up_to(most: int) -> EvictionRules:
+        def eligible(queue: QueueState, task: Task) -> bool:
+            return most in levels(queue.name)[:-1] and most < _priority(session, session.victims.job_of(task))
+
+        def permits(task: Task) -> bool:
+            return _priority(session, session.victims.job_of(task)) <= most
+
+        return replace(everybody, eligible=eligible, permits=permits)
+
+    return [*map(up_to, least), everybody]
+
+
+def _levels(session: Session, queue: str) -> list[int]:
+    """Return the priorities of a queue's jobs that have pods which might be evicted, ascending."""
+    return sorted({_priority(session, job) for job in session.victims.owners(queue)})
+
+
+def _priority(session: Session, job: JobState) -> int:
+    return priority(job.info, session.snapshot.priorities)
 
 
 def preemption(session: Session, arguments: EvictionArguments) -> EvictionRules:

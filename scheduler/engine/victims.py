@@ -36,12 +36,15 @@ class Victims:
         self._jobs = {task.uid: job for job in jobs for task in job.info.tasks}
         self._on: dict[tuple[str, int], list[Task]] = {}
         self._sums: dict[str, Matrix] = {}
+        self._owners: dict[str, list[JobState]] = {}
         rows = table.row
         for job in jobs:
-            for task in job.info.tasks:
-                if task.status in _RUNS and task.preemptable and task.node in rows:
-                    self._on.setdefault((job.info.queue, rows[task.node]), []).append(task)
-                    self._sum(job)[rows[task.node]] += request(task.task_class)
+            mine = [each for each in job.info.tasks if each.status in _RUNS and each.preemptable and each.node in rows]
+            if mine:
+                self._owners.setdefault(job.info.queue, []).append(job)
+            for task in mine:
+                self._on.setdefault((job.info.queue, rows[task.node]), []).append(task)
+                self._sum(job)[rows[task.node]] += request(task.task_class)
 
     def job_of(self, task: Task) -> JobState:
         """Return the job of a task."""
@@ -50,6 +53,10 @@ class Victims:
     def on_node(self, queue: str, row: int) -> list[Task]:
         """Return the tasks of a queue's jobs that may still be evicted from a node."""
         return [task for task in self._on.get((queue, row), ()) if task.uid not in self._leaving]
+
+    def owners(self, queue: str) -> Sequence[JobState]:
+        """Return the jobs of a queue that have tasks which might be evicted."""
+        return self._owners.get(queue, ())
 
     def of_queue(self, queue: str) -> Iterator[tuple[int, Task]]:
         """Return all tasks of a queue's jobs that might be evicted, each with its row; those that leave already, too."""
