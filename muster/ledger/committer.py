@@ -29,7 +29,7 @@ from muster.ledger.reservations import Exceeded, Observed, ReservationRequest, R
 from muster.ledger.rows import MalformedLedgerError
 from muster.ledger.store import Store, StoredLedger
 from muster.ledger.table import Table
-from muster.ledger.view import LedgerView, covers
+from muster.ledger.view import LedgerView, covers, follows_more
 from muster.model import scopes
 from muster.model.amounts import Resources
 from muster.model.objects import QuotaLedger
@@ -278,6 +278,8 @@ class Committer:
         ):
             return False
         view = self._observer.view(namespace)
+        if follows_more(view, table.observed):
+            return False
         if covers(view, table.observed):
             return True
         # Without a fold, a pod of a group that came without a reservation would pass.

@@ -28,7 +28,7 @@ from muster.ledger.rows import MalformedLedgerError, Row, RowState
 from muster.ledger.store import Store, StoredLedger
 from muster.ledger.table import Table
 from muster.ledger.unreserved import UnreservedGroups
-from muster.ledger.view import covers
+from muster.ledger.view import covers, follows_more
 from muster.ledger.windows import LABELLING, QuotaWindows, Window
 from muster.model.kinds import JOBS
 from muster.model.objects import Job, QuotaLedger
@@ -279,7 +279,8 @@ class LedgerController:
     async def _fold(self, namespace: str, entry: StoredLedger) -> StoredLedger:
         self._note(namespace, entry.table)
         expired = await self._expired(namespace)
-        if expired or self._is_left_behind(namespace, entry.table):
+        more = follows_more(self._observer.view(namespace), entry.table.observed)
+        if expired or more or self._is_left_behind(namespace, entry.table):
             # In this order: what the ledger says now, then what exists; both after the deadlines have passed.
             entry = await self._store.read(namespace) or entry
             view = await self._observer.quorum(self._client, namespace, entry.table.observed)

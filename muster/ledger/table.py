@@ -51,7 +51,7 @@ from typing import Final, Self
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from muster.ledger import observed_rows
+from muster.ledger import observed_rows, wording
 from muster.ledger.marks import limited_names, marked, unsettled
 from muster.ledger.reservations import (
     GROUPS,
@@ -67,8 +67,8 @@ from muster.ledger.reservations import (
 )
 from muster.ledger.rows import RESOURCEQUOTA, MalformedLedgerError, Row, RowState, parse_at
 from muster.ledger.tally import Tally, Totals, outgrows
-from muster.ledger.view import LedgerView, ObservedGroup, covers
-from muster.model import scopes, versions
+from muster.ledger.view import CLAIM_SOURCE, LedgerView, ObservedGroup, covers
+from muster.model import device_quota, scopes, versions
 from muster.model.amounts import NOTHING, Resources
 from muster.model.objects import LedgerData
 
@@ -82,7 +82,6 @@ ORDINARY_ROW: Final = 1024
 """Bytes up to which a row may take all of these; longer ones half, so that they don't fill the ledger for others."""
 
 _HOLDERS: Final = 3
-_ABOUT_TO_RESERVE: Final = "the minimum of the pod's PodGroup is about to be reserved: try again"
 
 
 class Table(Struct, frozen=True):
@@ -275,12 +274,14 @@ class Table(Struct, frozen=True):
         if row.kind in MEMBERS and row.state is RowState.NEW and (lacks := tally.lacks(row.account)) is not None:
             # Pods of several gangs that wait would take what comes to be free from each of them; so would the first pods
             # of each gang in turn, were a reservation enough whose group is refused to be stored, as after a conflict.
-            return Exceeded(lacks[0].quota, lacks, of_group=True) if lacks else Unavailable(_ABOUT_TO_RESERVE)
+            return Exceeded(lacks[0].quota, lacks, of_group=True) if lacks else Unavailable(wording.ABOUT_TO_RESERVE)
         if waiting and (short := scopes.in_scopes(row.amounts, row.scope_facts, self.scope_sets).only(waiting)):
             return Unavailable(
                 f"a quota has come to limit {scopes.split_name(min(short))[0]}, and nothing of it is reserved until everything that was"
                 " under way has arrived; that takes up to 45 seconds: try again"
             )
+        if CLAIM_SOURCE not in self.observed and any(map(device_quota.of_class, row.amounts)):
+            return Unavailable(wording.CLAIMS_UNCOUNTED)
         if elsewhere := tally.namesake(row):
             return Exceeded("", taken_in=elsewhere)
         if len(tally) >= MOST_ROWS:

@@ -162,6 +162,14 @@ class LedgerView(Protocol):
         ...
 
 
+def follows_more(view: LedgerView, observed: Mapping[str, int]) -> bool:
+    """Whether the view shows sources of which nothing is in ``observed``: totals folded by who doesn't follow them, as by an older version.
+
+    How far they were counted before, nobody knows then, so a view that is to be folded in has to be a quorum read.
+    """
+    return not view.revisions.keys() <= observed.keys()
+
+
 def covers(view: LedgerView, observed: Mapping[str, int]) -> bool:
     """Whether the view is at least as new as ``observed``, for each source there."""
     return all(view.revisions.get(name, 0) >= revision for name, revision in observed.items())

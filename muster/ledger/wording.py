@@ -26,6 +26,11 @@ from muster.model.text import listed
 _EXCEEDED: Final = "exceeded quota: "
 """How the refusal of a pod, or of its claim, begins. Kubernetes' own quota says these words; controllers of pods take them as a reason to try again."""
 
+ABOUT_TO_RESERVE: Final = "the minimum of the pod's PodGroup is about to be reserved: try again"
+CLAIMS_UNCOUNTED: Final = (
+    "claims on devices are yet to be counted in the quota ledger, which an older version wrote: try again"
+)
+
 _Holders = tuple[tuple[str, Resources], ...]
 _NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
 
