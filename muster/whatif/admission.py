@@ -111,23 +111,7 @@ async def find_out(
     Raises:
         MalformedObjectError: of a kind whose schema nobody has, one isn't what that kind has.
     """
-    try:
-        return await _found(state, manifests, existing, policy, schedulers, definitions, cluster, trying=trying)
-    except msgspec.ValidationError as error:
-        raise MalformedObjectError(f"an object isn't what its kind has: {error}") from error
 
-
-async def _found(
-    state: ClusterObjects,
-    manifests: Sequence[Manifest],
-    existing: Sequence[Json],
-    policy: Policy,
-    schedulers: Sequence[str],
-    definitions: Sequence[Json],
-    cluster: WhatIfCluster | None,
-    *,
-    trying: bool,
-) -> AdmissionForecast:
     async def try_out(some: Sequence[Manifest]) -> tuple[list[DryRunResult], list[Json]]:
         dry_run = AdmissionDryRun(
             state,
@@ -139,19 +123,35 @@ async def _found(
         )
         return await dry_run.apply(some), dry_run.ledgers()
 
-    hypernodes = tuple(_hypernodes(manifests))
-    state = network.with_tiers(state, hypernodes, policy) if cluster is None or hypernodes else state
-    answers, ledgers = await try_out(manifests)
-    verdicts = tuple([await _judged(each, manifests, try_out) for each in answers])
-    stored = [(each.manifest, body) for each in answers if (body := each.stored or made_objects.native(each.manifest))]
-    after, wanted = made_objects.with_stored(state, stored, ledgers, schedulers, rules_of(state))
-    after, supposed = _peopled(after, [key for key, _ in wanted if key.group])
-    if cluster is None:
-        starts = tuple(_starts(WhatIfCluster(after, policy, schedulers), supposed, wanted, trying=trying))
-    else:
-        with cluster.supposing(after) as made:
-            starts = tuple(_starts(made, supposed, wanted, trying=trying))
-    return AdmissionForecast(verdicts, starts, after)
+    with _as_kinds_have_it():
+        hypernodes = tuple(_hypernodes(manifests))
+        state = network.with_tiers(state, hypernodes, policy) if cluster is None or hypernodes else state
+        answers, ledgers = await try_out(manifests)
+        verdicts = tuple([await _judged(each, manifests, try_out) for each in answers])
+        stored = [
+            (each.manifest, body) for each in answers if (body := each.stored or made_objects.native(each.manifest))
+        ]
+        after, wanted = made_objects.with_stored(state, stored, ledgers, schedulers, rules_of(state))
+        after, supposed = _peopled(after, [key for key, _ in wanted if key.group])
+        if cluster is None:
+            starts = tuple(_starts(WhatIfCluster(after, policy, schedulers), supposed, wanted, trying=trying))
+        else:
+            with cluster.supposing(after) as made:
+                starts = tuple(_starts(made, supposed, wanted, trying=trying))
+        return AdmissionForecast(verdicts, starts, after)
+
+
+@contextlib.contextmanager
+def _as_kinds_have_it() -> Iterator[None]:
+    """Say of an object that isn't what its kind has that it is malformed.
+
+    Raises:
+        MalformedObjectError: it is.
+    """
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError(f"an object isn't what its kind has: {error}") from error
 
 
 def _hypernodes(manifests: Iterable[Manifest]) -> Iterator[HyperNode]:

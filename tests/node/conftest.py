@@ -8,22 +8,12 @@ from collections.abc import Iterator
 
 import binaries
 import machine
+import platforms
 import pytest
-from nodes import Nodes
+from nodes import SPACE, Nodes
 
 from muster.kube.clock import SystemClock
 
-SPACE = "muster-system"
-
-
-_REFUSED = """
-apiVersion: batch/v1
-kind: Job
-metadata: {name: refused, namespace: default, annotations: {scheduling.volcano.sh/queue-name: nowhere}}
-spec:
-  template:
-    spec: {schedulerName: muster, restartPolicy: Never, containers: [{name: main, image: busybox:1.37}]}
-"""
 _FIGURES: dict[str, float] = {}
 """What was measured meanwhile, by name: for benchmarks/results.md."""
 
@@ -59,9 +49,7 @@ def nodes(real: None, figures: dict[str, float]) -> Iterator[Nodes]:
         begun = time.monotonic()
         running.install()
         figures["install to Ready, s"] = time.monotonic() - begun
-        while not (said := running.run("kubectl", "create", "--dry-run=server", "-f", "-", stdin=_REFUSED)).returncode:
-            assert time.monotonic() - begun < machine.SECONDS
-        assert 'queue "nowhere"' in said.stderr
+        platforms.until(lambda: platforms.refuses(running), seconds=machine.SECONDS)
         figures["install to the first refusal, s"] = time.monotonic() - begun
         yield running
 

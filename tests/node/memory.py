@@ -10,14 +10,13 @@ from collections.abc import Iterator
 
 import binaries
 import machine
-from nodes import Nodes
+from nodes import SPACE, Nodes
 
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
 from muster.model import kinds
 
-SPACE = "muster-system"
 _GANG = 100
 _CLIENTS = 16
 _QUIET = 30.0

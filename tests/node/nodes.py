@@ -29,6 +29,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 HERE = Path(__file__).parent
+SPACE = "muster-system"
+"""The namespace of Muster."""
 SECONDS = machine.SECONDS
 _ENDING = 10.0
 _GROUPS = Path("/sys/fs/cgroup")
@@ -199,10 +201,10 @@ class Nodes:
 
     def install(self, *words: str) -> None:
         """Install the chart with its defaults, and wait until everything is ready."""
-        arguments = ("--namespace", "muster-system", "--create-namespace", "--wait", "--timeout", "5m")
+        arguments = ("--namespace", SPACE, "--create-namespace", "--wait", "--timeout", "5m")
         done = self.run("helm", "install", "muster", "deploy/helm/muster", *arguments, *words)
         if done.returncode:
-            said = self.kubectl("get", "pods,events", "--namespace", "muster-system")
+            said = self.kubectl("get", "pods,events", "--namespace", SPACE)
             raise NodeError(f"helm install: {done.stdout}{done.stderr}\n{said}")
         self.kubectl("wait", "queue/default", "--for=create", "--timeout=300s")
 

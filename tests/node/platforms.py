@@ -9,13 +9,12 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from installation import Load
-from nodes import Nodes
+from nodes import SPACE, Nodes
 
 from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
 
-SPACE = "muster-system"
 MONITORING = "monitoring"
 _API_SERVERS = ("10.77.0.1/32", "fd77::1/128")
 VALUES: dict[str, Any] = {

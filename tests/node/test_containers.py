@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from nodes import SPACE
+from platforms import PROGRAMS
 
 pytestmark = pytest.mark.processes
 
-SPACE = "muster-system"
-PROGRAMS = ("webhook", "scheduler", "certs", "visibility")
 _STATUS = """
 import json, pathlib
 lines = pathlib.Path("/proc/1/status").read_text().splitlines()

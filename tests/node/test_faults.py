@@ -11,27 +11,18 @@ from collections.abc import AsyncIterator
 import pytest
 import yaml
 from installation import Load
-from nodes import NodeError
+from nodes import SPACE, NodeError
+from platforms import asking, pods, settled
 from test_gangs import apply, job
 
-from muster.kube import auth
-from muster.kube.client import Client
-from muster.kube.http import HttpTransport
-
 pytestmark = pytest.mark.processes
-
-SPACE = "muster-system"
 
 
 @pytest.fixture
 async def load(nodes):
     """Clients that have a PodGroup reviewed, one after the other; those that are refused are in `failures`."""
-    async with HttpTransport(await auth.load(str(nodes.kubeconfig))) as transport:
-        clients = Load(Client(transport), "default")
-        async with clients.running():
-            await clients.another(20)
-            yield clients
-            await clients.another(20)
+    async with asking(nodes) as clients:
+        yield clients
 
 
 @contextlib.asynccontextmanager
@@ -43,17 +34,6 @@ async def measured(nodes, load: Load, what: str) -> AsyncIterator[None]:
     refused = len(load.failures) - refused
     nodes.figures[f"{what}, refused"] = refused
     nodes.figures[f"{what}, asked"] = load.made - made + refused
-
-
-def pods(nodes, component: str) -> list[dict]:
-    words = ("get", "pods", "--namespace", SPACE, f"--selector=app.kubernetes.io/component={component}")
-    return json.loads(nodes.kubectl(*words, "--output=json"))["items"]
-
-
-def settled(nodes) -> None:
-    """Wait until all that the chart wants runs, and nothing else does."""
-    for program in ("webhook", "scheduler", "certs", "visibility"):
-        nodes.kubectl("rollout", "status", f"deployment/muster-{program}", "--namespace", SPACE, "--timeout=300s")
 
 
 async def until(condition, *, seconds: float = 300) -> None:

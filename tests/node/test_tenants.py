@@ -6,11 +6,10 @@ import json
 import time
 
 import pytest
-from nodes import NodeError
+from nodes import SPACE, NodeError
 
 pytestmark = pytest.mark.processes
 
-SPACE = "muster-system"
 ROOT = "/apis/visibility.muster.sh/v1alpha1"
 _GROUP = """
 apiVersion: scheduling.volcano.sh/v1beta1

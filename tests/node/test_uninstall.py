@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
+from nodes import SPACE
 
 pytestmark = pytest.mark.processes
 
-SPACE = "muster-system"
 SECONDS = 120
 _KEPT = {
     "Secret muster-system/muster-webhook-ca",

@@ -7,8 +7,8 @@ import json
 import time
 
 import pytest
-from nodes import Nodes
-from platforms import SPACE, decides, hosts, pods
+from nodes import SPACE, Nodes
+from platforms import decides, hosts, pods
 from test_gangs import job
 
 pytestmark = pytest.mark.processes

@@ -8,8 +8,8 @@ import json
 
 import binaries
 import pytest
-from nodes import NodeError
-from platforms import SPACE, asking, decides, helm, until
+from nodes import SPACE, NodeError
+from platforms import asking, decides, helm, until
 from test_gangs import job
 
 pytestmark = pytest.mark.processes

@@ -6,7 +6,8 @@ import json
 
 import images
 import pytest
-from platforms import MONITORING, SPACE, decides, hosts, items, pods
+from nodes import SPACE
+from platforms import MONITORING, decides, hosts, items, pods
 from policies import TABLE, PolicyRules
 from test_gangs import job
 

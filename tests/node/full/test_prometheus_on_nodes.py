@@ -12,8 +12,8 @@ from typing import Any
 import prometheus
 import pytest
 import yaml
-from nodes import NodeError, Nodes
-from platforms import PROGRAMS, SPACE, hosts, pods, settled, until
+from nodes import SPACE, NodeError, Nodes
+from platforms import PROGRAMS, hosts, pods, settled, until
 
 pytestmark = pytest.mark.processes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from nodes import Nodes
-from platforms import SPACE, decides, items, pods, refuses, settled, until
+from nodes import SPACE, Nodes
+from platforms import decides, items, pods, refuses, settled, until
 from test_gangs import apply, job
 
 pytestmark = pytest.mark.processes

@@ -11,7 +11,8 @@ from typing import Any
 import images
 import pytest
 from installation import Load
-from platforms import SPACE, asking, decides, helm, items, pods, until
+from nodes import SPACE
+from platforms import asking, decides, helm, items, pods, until
 from test_gangs import job
 
 pytestmark = pytest.mark.processes
