@@ -1,19 +1,21 @@
 """How right forecasts of starts are, on generated weeks of a cluster: `muster.whatif.forecast` held against what then happened.
 
-    python benchmarks/forecasts.py [--seeds 13 14 15] [--plays 16] [--asked 30]
+    python benchmarks/forecasts.py [--seeds 13 14 15] [--asked 40] [--days 14] [--known 3.5] [--questions abc]
 
 Jobs are drawn as published models have them, fixed by the seed: sizes, run times and arrivals with their daily cycle as in Lublin and Feitelson,
 "The workload on parallel supercomputers: modeling the characteristics of rigid jobs" (JPDC 63, 2003), their batch jobs; that programs are run again and again, with run times
 about alike, as in Tsafrir, Etsion and Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates" (TPDS 18,
 2007): programs by Zipf's law, each with a size and a run time of its own, each run log-normal about it. 8 nodes of 8 GPUs, three queues of weights 1 to 3, nothing is evicted.
 
-Three questions, each about groups that wait at random times of a week:
+Three questions, each about groups that wait at random times:
 
 (a) run times stated exactly, nothing arrives later: the difference to what happened.
 (b) run times stated twice too long, nothing arrives later: how many started later than the latest time said.
 (c) nothing stated, only the history of the days before, of run times and of arrivals, and others do arrive: the median error beside that of "the median
-    wait of the queue", how often the interval of 80 % held to the minute, as it is told, and how wide it is. Forecasts are the visibility API's, played
-    for as long as it does. A seed takes five minutes of processor time.
+    wait of the queue", how often the interval of 80 % held to the minute, as it is told, and how wide it is. It is asked after --known days and until a day
+    before the last of --days, so that others arrive afterwards. Forecasts are the visibility API's, played for as long as it does.
+
+A seed takes minutes of processor time, two weeks more of them than one. What is told of weeks held out is of seeds that nobody looked at before.
 """
 
 from __future__ import annotations
@@ -264,10 +266,23 @@ class Outcome:
         return self.early - 60 <= self.waited and not self.passed
 
 
-def from_history(seed: int, seconds: float, asked: int, every: int) -> list[Outcome]:
-    trace = weeks(seed, 2 * WEEK)
-    times = sorted(np.random.default_rng(seed).uniform(WEEK / 2, 2 * WEEK, asked))
-    states, happened = observed(trace, times, POLICY, None)
+@dataclass
+class Truth:
+    """Days of a cluster: what came, its state at the times that are asked about, and what became of each job."""
+
+    trace: list[TraceJob]
+    states: list[tuple[float, ClusterObjects]]
+    happened: dict[str, SimulatedGang]
+
+
+def truth(seed: int, days: float, known: float, asked: int) -> Truth:
+    trace = weeks(seed, days * DAY)
+    times = sorted(np.random.default_rng(seed).uniform(known * DAY, (days - 1) * DAY, asked))
+    return Truth(trace, *observed(trace, times, POLICY, None))
+
+
+def from_history(happening: Truth, seconds: float) -> list[Outcome]:
+    trace, states, happened = happening.trace, happening.states, happening.happened
     history, found = RunHistory(), list[Outcome]()
     ended = sorted((gang.over, name) for name, gang in happened.items() if gang.over is not None)
     specs = {each.name: each for each in trace}
@@ -275,7 +290,7 @@ def from_history(seed: int, seconds: float, asked: int, every: int) -> list[Outc
     for _, state in states:
         templates |= _templates(state)
     learnt = 0
-    for now, state in states[every // 2 :: every]:
+    for now, state in states:
         while learnt < len(ended) and ended[learnt][0] <= now:
             name = ended[learnt][1]
             if name[:3] in templates:
@@ -333,42 +348,58 @@ def _usual_waits(happened: dict[str, SimulatedGang], specs: dict[str, TraceJob],
     return defaultdict(float, {queue: statistics.median(each) for queue, each in waits.items()})
 
 
+def of_outcomes(outcomes: Sequence[Outcome]) -> str:
+    """Sum up how right forecasts were."""
+    found = [each for each in outcomes if math.isfinite(each.middle)]
+    ended = [each for each in found if math.isfinite(each.late)]
+    unplayed = [each for each in outcomes if math.isfinite(each.after)]
+    said = f"{len(found)} told a time"
+    if found:
+        error = statistics.median(abs(each.middle - each.waited) for each in found)
+        usual = statistics.median(abs(each.usual - each.waited) for each in found)
+        held, past = (sum(each.held for each in found) / len(found), sum(each.passed for each in found) / len(found))
+        said += (
+            f": median error {error / 60:.0f} min, of the queue's median wait {usual / 60:.0f} min ({error / max(usual, 1) - 1:+.0%});"
+            f" 80 % held in {held:.0%} ({past:.0%} started later, {1 - held - past:.0%} sooner)"
+        )
+    if ended:
+        width = statistics.median(each.late - each.early for each in ended)
+        said += f"; {len(ended)} with an end, held in {sum(each.held for each in ended) / len(ended):.0%}, median width {width / 60:.0f} min"
+    right = sum(each.waited >= each.after - 60 for each in unplayed)
+    return f"{said}; {len(unplayed)} told 'after', right in {right}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[13, 14, 15])
-    parser.add_argument("--asked", type=int, default=40)
-    parser.add_argument("--every", type=int, default=1, help="of the times asked about in (c), take one of so many")
+    parser.add_argument("--asked", type=int, default=40, help="times at which all that waits is asked about")
+    parser.add_argument("--days", type=float, default=14.0, help="of each seed, in (c)")
+    parser.add_argument("--known", type=float, default=3.5, help="days that are history at least, in (c)")
+    parser.add_argument("--questions", default="abc", help="those that are asked")
     parser.add_argument(
         "--seconds", type=float, default=plays.SECONDS, help="of processor time for which each future is played"
     )
     options = parser.parse_args()
-    exact = [abs(said - waited) for said, waited in stated(options.seeds, options.asked, 1.0)]
-    print(
-        f"(a) {len(exact)} asked: median error {statistics.median(exact):.1f} s, largest {max(exact):.1f} s", flush=True
-    )
-    double = stated(options.seeds, options.asked, 2.0)
-    later = [waited - said for said, waited in double if waited > said + 2]
-    print(
-        f"(b) {len(double)} asked: {len(later)} started later than said{f', by {max(later):.0f} s at most' if later else ''}",
-        flush=True,
-    )
-    for seed in options.seeds:
-        outcomes = from_history(seed, options.seconds, options.asked, options.every)
-        found = [each for each in outcomes if math.isfinite(each.middle)]
-        error = statistics.median(abs(each.middle - each.waited) for each in found)
-        usual = statistics.median(abs(each.usual - each.waited) for each in found)
-        held = sum(each.held for each in found) / len(found)
-        past = sum(each.passed for each in found) / len(found)
-        ended = [each for each in found if math.isfinite(each.late)]
-        width = statistics.median(each.late - each.early for each in ended)
-        unplayed = [each for each in outcomes if math.isfinite(each.after)]
+    if "a" in options.questions:
+        exact = [abs(said - waited) for said, waited in stated(options.seeds, options.asked, 1.0)]
         print(
-            f"(c) seed {seed}, {len(found)} told a time: median error {error / 60:.0f} min, of the queue's median wait {usual / 60:.0f} min"
-            f" ({error / usual - 1:+.0%}); 80 % held in {held:.0%} ({past:.0%} started later); {len(ended)} with an end, held in"
-            f" {sum(each.held for each in ended) / len(ended):.0%}, median width {width / 60:.0f} min; {len(unplayed)} told 'after', right in"
-            f" {sum(each.waited >= each.after - 60 for each in unplayed)}",
+            f"(a) {len(exact)} asked: median error {statistics.median(exact):.1f} s, largest {max(exact):.1f} s",
             flush=True,
         )
+    if "b" in options.questions:
+        double = stated(options.seeds, options.asked, 2.0)
+        later = [waited - said for said, waited in double if waited > said + 2]
+        print(
+            f"(b) {len(double)} asked: {len(later)} started later than said{f', by {max(later):.0f} s at most' if later else ''}",
+            flush=True,
+        )
+    pooled: list[Outcome] = []
+    for seed in options.seeds if "c" in options.questions else ():
+        outcomes = from_history(truth(seed, options.days, options.known, options.asked), options.seconds)
+        pooled += outcomes
+        print(f"(c) seed {seed}, {of_outcomes(outcomes)}", flush=True)
+    if pooled:
+        print(f"(c) all, {of_outcomes(pooled)}")
     print(f"memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
 
 

@@ -40,12 +40,19 @@ class StartForecast(Struct, frozen=True):
     arrivals: bool = False
 
     def brief(self, now: datetime) -> str:
-        """Say it in a column: ``14:20 (14:05-15:10)``, ``>14:20`` where it is later than was played, a minus where no time can be told."""
+        """Say it in a column, so that each sentence of `text` can be told from the others.
+
+        ``~14:20 (14:05-15:10)`` where others arrive in the plays, ``14:20 (14:05-15:10) if no others`` where not, ``>14:20`` where it is later than was played;
+        ``not in 2 weeks`` as the cluster is, ``no run times`` where nobody says how long others run.
+        """
         if self.middle is None or self.early is None:
-            return f">{_shown(self.after, now)}" if self.after is not None else "-"
+            if self.after is not None:
+                return f">{_shown(self.after, now)}"
+            return "no run times" if self.unknown else "not in 2 weeks"
         middle, early = _shown(self.middle, now), _shown(self.early, now)
         late = _shown(self.late, now) if self.late is not None else ""
-        return middle if early == late else f"{middle} ({early}-{late})"
+        between = "" if early == late else f" ({early}-{late})"
+        return f"~{middle}{between}" if self.arrivals else f"{middle}{between} if no others"
 
     def text(self, now: datetime) -> str:
         """Say it in a sentence; ``now`` decides whether the day has to be named."""

@@ -173,6 +173,8 @@ def test_what_arrives_later_moves_starts_and_only_then_a_share_of_plays_is_told(
     assert found.middle is not None
     assert found.middle > alone.middle + timedelta(minutes=10)
     assert ", in 8 of 10 plays " in found.text(TAKEN)
+    assert found.brief(TAKEN).startswith("~")
+    assert found.brief(TAKEN).endswith(")")
     assert found.data()["share"] == 0.8
     assert StartForecast.read(found.data(), ()).arrivals is True
 

@@ -42,6 +42,7 @@ def test_a_gang_starts_when_what_runs_has_ended():
     assert middle is not None
     assert abs(middle - (TAKEN + 30 * MINUTE)) < timedelta(seconds=5)
     assert found["second"].text(TAKEN) == f"about {middle:%H:%M} UTC if nothing else arrives"
+    assert found["second"].brief(TAKEN) == f"{middle:%H:%M} if no others"
 
 
 def test_who_stands_behind_starts_after_who_stands_ahead():
@@ -74,12 +75,14 @@ def test_where_nobody_says_how_long_something_runs_it_is_named_and_no_time_is_to
         "no time can be told: nobody says how long PodGroup team/first will run; the annotation muster.sh/expected-duration or"
         " activeDeadlineSeconds does"
     )
+    assert found["second"].brief(TAKEN) == "no run times"
     assert found["second"].data() == {"early": None, "middle": None, "late": None}
 
 
 def test_what_never_fits_has_no_time():
     found = forecast(node("n", {"cpu": "4"}), queue("q"), *lasting(gang("large", [8], "q"), "1m"))
     assert found["large"].text(TAKEN) == "no time can be told: it doesn't start within two weeks as the cluster is"
+    assert found["large"].brief(TAKEN) == "not in 2 weeks"
 
 
 def test_of_history_come_the_middle_and_the_interval():
@@ -99,6 +102,7 @@ def test_of_history_come_the_middle_and_the_interval():
     assert TAKEN + 9 * MINUTE <= one.early < one.middle < one.late <= TAKEN + 51 * MINUTE
     said = f"about {one.middle:%H:%M} UTC if nothing else arrives, {one.early:%H:%M} to {one.late:%H:%M}"
     assert one.text(TAKEN) == said
+    assert one.brief(TAKEN) == f"{one.middle:%H:%M} ({one.early:%H:%M}-{one.late:%H:%M}) if no others"
     assert "share" not in one.data()
 
 

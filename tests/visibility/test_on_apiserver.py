@@ -199,6 +199,7 @@ async def test_the_commands_of_a_tenant_work_and_say_where_an_answer_is_a_part_o
     assert PARTIAL in note
     out, note = await said("podgroup", "list", "--start", "-n", mine)
     assert "START" in out
+    assert "not in 2 weeks" in out
     assert "expected starts are the visibility API's, as of" in note
     out, _ = await said("podgroup", "why", "train", "--start", "-n", mine)
     assert "start no time can be told: it doesn't start within two weeks" in " ".join(out.split())
