@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Annotated, Final, NamedTuple
 
 from msgspec import Meta as Limits
@@ -21,6 +22,7 @@ from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import ClusterObjects, with_objects
 from muster.whatif.overview import Amounts, amounts_of
 from scheduler.engine.policy import Policy
+from scheduler.model.plan import Plan
 from scheduler.model.snapshot import GroupKey
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -87,34 +89,52 @@ class Effects(Struct, frozen=True, rename="camel"):
 
 
 class _Run(NamedTuple):
-    """A cluster after its decisions: who had no nodes before, and still hasn't; the pods' nodes, and who was evicted."""
+    """A cluster after its decisions: who had no nodes before, and still hasn't; the pods' nodes, who was evicted, and the last decision."""
 
     cluster: WhatIfCluster
     started: frozenset[GroupKey]
     placed: Mapping[str, str]
     evicted: Counter[GroupKey]
+    last: Plan
 
 
-def effects(state: ClusterObjects, policy: Policy, schedulers: Sequence[str], changes: Changes) -> Effects:
-    """Return what changes come to.
+class ChangeableCluster:
+    """A cluster that one asks about changes. What becomes of it without any is found once."""
 
-    Raises:
-        ValueError: they name a node or a queue that isn't there, or there are none.
-    """
-    moved = list(_moved(state, changes.drain))
-    after_state = _changed(state, changes, moved)
-    before = _run(WhatIfCluster(state, policy, schedulers))
-    after = _run(WhatIfCluster(after_state, policy, schedulers))
+    def __init__(self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str]) -> None:
+        self.state = state
+        self.policy = policy
+        self.schedulers = schedulers
+
+    @cached_property
+    def unchanged(self) -> _Run:
+        """What becomes of it without changes."""
+        return _run(WhatIfCluster(self.state, self.policy, self.schedulers))
+
+    def effects(self, changes: Changes) -> Effects:
+        """Return what changes come to.
+
+        Raises:
+            ValueError: they name a node or a queue that isn't there, or there are none.
+        """
+        moved = list(_moved(self.state, changes.drain))
+        after_state = _changed(self.state, changes, moved)
+        return _effects(
+            self.state, changes, moved, self.unchanged, _run(WhatIfCluster(after_state, self.policy, self.schedulers))
+        )
+
+
+def _effects(state: ClusterObjects, changes: Changes, moved: Sequence[Pod], before: _Run, after: _Run) -> Effects:
     # Groups that have no nodes because theirs were drained are told of as displaced.
     there = {_home(pod) for pod in _placed_on(state, changes.drain)}
     new = [key for key in after.started - before.started if (key.namespace, key.name) not in there]
     lost = [key for key in before.started - after.started if (key.namespace, key.name) not in there]
     return Effects(
         tuple(_affected(before.cluster, sorted(new))),
-        tuple(_affected(before.cluster, sorted(lost), after.cluster)),
+        tuple(_affected(before.cluster, sorted(lost), after.last)),
         tuple(_displaced(state, changes.drain, moved, after)),
         tuple(_evicted(before.cluster, after.evicted - before.evicted)),
-        tuple(_shares(before.cluster, after.cluster)),
+        tuple(_shares(before.last, after.last)),
         (_waiting(before), _waiting(after)),
     )
 
@@ -125,7 +145,8 @@ def _run(cluster: WhatIfCluster) -> _Run:
     pods = cluster.state_now().of(kinds.PODS)
     placed = {pod.metadata.uid: pod.spec.node_name for pod in pods if pod.spec.node_name}
     evicted = Counter(each.group for each in outcome.evictions)
-    return _Run(cluster, before & outcome.started.keys(), placed, evicted)
+    assert outcome.last is not None, "it decides at least once"
+    return _Run(cluster, before & outcome.started.keys(), placed, evicted, outcome.last)
 
 
 def _waiting(run: _Run) -> int:
@@ -204,11 +225,9 @@ def _home(pod: Pod) -> tuple[str, str]:
     return pod.namespace, grouping.group_of(pod.metadata)
 
 
-def _affected(
-    cluster: WhatIfCluster, keys: Iterable[GroupKey], after: WhatIfCluster | None = None
-) -> Iterator[Affected]:
+def _affected(cluster: WhatIfCluster, keys: Iterable[GroupKey], after: Plan | None = None) -> Iterator[Affected]:
     """Return groups, with the reason that they wait for ``after`` the changes."""
-    records = after.decide().records if after is not None else {}
+    records = after.records if after is not None else {}
     for key in keys:
         record = records.get(key)
         yield _group(cluster, key, message=record.message if record is not None else "")
@@ -244,8 +263,8 @@ def _evicted(cluster: WhatIfCluster, evicted: Counter[GroupKey]) -> Iterator[Aff
         yield _group(cluster, key, count, "evicted for others")
 
 
-def _shares(before: WhatIfCluster, after: WhatIfCluster) -> Iterator[ShareChange]:
-    one, other = before.decide().queues, after.decide().queues
+def _shares(before: Plan, after: Plan) -> Iterator[ShareChange]:
+    one, other = before.queues, after.queues
     for name in sorted(one.keys() & other.keys()):
         used = amounts_of(one[name].allocated), amounts_of(other[name].allocated)
         deserved = amounts_of(one[name].deserved), amounts_of(other[name].deserved)

@@ -44,7 +44,7 @@ _LARGE: Final = 2000
 _PACES: Final = ((_LARGE, 60.0, 0.1), (500, 15.0, 0.05))
 """Groups beyond which a play is less exact, for each decision takes long: seconds until it looks at what ended, and the share of the time that has
 passed."""
-_BUSY: Final = (15.0, 0.05)
+_BUSY: Final = (15.0, 0.01)
 """The same where others arrive, so there is no end of what there is to decide."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _OVERDUE: Final = 0.5

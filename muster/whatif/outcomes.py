@@ -24,6 +24,7 @@ class RunOutcome(NamedTuple):
         later: those of the groups that started once time had gone by.
         evictions: who was evicted for them.
         reasons: why others of the groups found no nodes, or came up against a limit, when that was last so.
+        last: the last of the decisions.
     """
 
     started: Mapping[GroupKey, frozenset[GroupKey]]
@@ -31,6 +32,7 @@ class RunOutcome(NamedTuple):
     later: frozenset[GroupKey] = frozenset()
     evictions: tuple[Eviction, ...] = ()
     reasons: Mapping[GroupKey, Record] = MappingProxyType({})
+    last: Plan | None = None
 
     def evicted(self, key: GroupKey) -> tuple[Eviction, ...]:
         """Return who was evicted for a group."""
@@ -47,10 +49,12 @@ class RunProgress:
         self._later: set[GroupKey] = set()
         self._evictions: list[Eviction] = []
         self._reasons: dict[GroupKey, Record] = {}
+        self._last: Plan | None = None
 
     def observe(self, plan: Plan, admitted: Iterable[GroupKey], *, waited: bool) -> None:
         """Take over a decision; ``admitted`` count as started by it, ``waited``: time went by before it."""
         before = set(self._started)
+        self._last = plan
         self._gave_way |= {key for key, status in plan.groups.items() if status.uid in plan.rolled_back}
         for key in {*(bind.group for bind in plan.binds), *admitted} & self._wanted - before:
             self._started[key] = self._gave_way - {key}
@@ -66,7 +70,9 @@ class RunProgress:
 
     def outcome(self) -> RunOutcome:
         """Return it as a value."""
-        return RunOutcome(self._started, self._gave_way, frozenset(self._later), tuple(self._evictions), self._reasons)
+        return RunOutcome(
+            self._started, self._gave_way, frozenset(self._later), tuple(self._evictions), self._reasons, self._last
+        )
 
 
 def is_stuck(plan: Plan, wanted: Container[GroupKey]) -> bool:

@@ -26,18 +26,20 @@ from scheduler.state import conversion
 ANNOTATION: Final = "annotation"
 DEADLINE: Final = "deadline"
 HISTORY: Final = "history"
+NAMESPACE: Final = "namespace"
 
 REMEMBERED: Final = 20
 """Run times that are kept of one template, and of one owner."""
 _TEMPLATES: Final = 2000
-"""Templates and owners of which some are kept; of more, those go that ended nothing for the longest."""
+"""Templates, owners and namespaces of which some are kept; of more, those go that ended nothing for the longest."""
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _KNOWN_ENDS: Final = 20_000
 _FEWEST: Final = 3
-"""Run times below which nothing is concluded from them."""
+"""Run times below which they don't show how much they differ: then each is taken to be between half and twice as long."""
+_SPREAD: Final = (0.5, 1.0, 2.0)
 
 _Key = tuple[str, str, str]
-"""Namespace, owner and template; one of the last two may be empty."""
+"""Namespace, owner and template; the last two may be empty: then it is all of the namespace."""
 
 
 class RunTime(Struct, frozen=True):
@@ -45,7 +47,7 @@ class RunTime(Struct, frozen=True):
 
     Attributes:
         seconds: from its start to its end, each as likely; at least one.
-        basis: what says so: `ANNOTATION`, `DEADLINE` or `HISTORY`.
+        basis: what says so: `ANNOTATION`, `DEADLINE`, `HISTORY`, or `NAMESPACE`: that of others.
     """
 
     seconds: tuple[float, ...]
@@ -61,7 +63,7 @@ class RunHistory:
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many templates and owners it knows some of."""
+        """How many templates, owners and namespaces it knows some of."""
         return len(self._times)
 
     def learn(self, state: ClusterObjects) -> None:
@@ -79,7 +81,7 @@ class RunHistory:
 
     def add(self, namespace: str, owner: str, template: PodSpec, seconds: float) -> None:
         """Remember that a workload ran so long."""
-        for key in _keys(namespace, owner, fingerprint(template)):
+        for key in (*_keys(namespace, owner, fingerprint(template)), (namespace, "", "")):
             self._times.setdefault(key, deque(maxlen=REMEMBERED)).append(seconds)
             self._times.move_to_end(key)
         while len(self._times) > _TEMPLATES:
@@ -88,6 +90,11 @@ class RunHistory:
     def find(self, namespace: str, owner: str, template: PodSpec) -> tuple[float, ...]:
         """Return how long workloads like one ran: of the same owner and template, else of the template, else of the owner."""
         return self._of(_keys(namespace, owner, fingerprint(template)))
+
+    def of_namespace(self, namespace: str) -> tuple[float, ...]:
+        """Return how long the last workloads of a namespace ran that ended, whatever they were; nothing where there are too few."""
+        found = self._times.get((namespace, "", ""), ())
+        return tuple(sorted(found)) if len(found) >= _FEWEST else ()
 
     def of_arrival(self, one: SeenArrival) -> tuple[float, ...]:
         """Return how long a workload that came may run; nothing where it isn't known."""
@@ -99,11 +106,13 @@ class RunHistory:
         return tuple(min(each, one.stated) for each in found) or (one.stated,)
 
     def _of(self, keys: Iterable[_Key]) -> tuple[float, ...]:
+        few: Iterable[float] = ()
         for key in keys:
             found = self._times.get(key, ())
             if len(found) >= _FEWEST:
                 return tuple(sorted(found))
-        return ()
+            few = few or found
+        return tuple(sorted(each * factor for each in few for factor in _SPREAD))
 
     def _is_new(self, uid: str) -> bool:
         if uid in self._known:
@@ -117,7 +126,8 @@ class RunHistory:
 def of_workload(jobs: Sequence[Job], pods: Sequence[Pod], group: Meta | None, history: RunHistory) -> RunTime | None:
     """Return how long a group of these Jobs and pods runs once it started; None where nothing says so.
 
-    What its users state goes first; what is remembered is cut at the deadline, which by itself is the last resort.
+    What its users state goes first; what is remembered is cut at the deadline. Where nothing of its like has ended, it is the deadline, else the run times
+    of its namespace, if it is something that ends.
     """
     templates = [job.spec.template for job in jobs]
     metas = [
@@ -137,7 +147,16 @@ def of_workload(jobs: Sequence[Job], pods: Sequence[Pod], group: Meta | None, hi
     found = history.find(meta.namespace, _owner(meta) if jobs else _controller(meta), spec)
     if found:
         return RunTime(found if deadline is None else tuple(min(each, deadline) for each in found), HISTORY)
-    return RunTime((deadline,), DEADLINE) if deadline is not None else None
+    if deadline is not None:
+        return RunTime((deadline,), DEADLINE)
+    others = history.of_namespace(meta.namespace) if jobs or _of_a_job(meta) else ()
+    return RunTime(others, NAMESPACE) if others else None
+
+
+def _of_a_job(pod: Meta) -> bool:
+    """Whether a pod is of something that ends: a Job, or what operators call one, such as a PyTorchJob."""
+    owner = pod.controller()
+    return owner is not None and owner.kind.endswith("Job")
 
 
 def _stated(meta: Meta) -> float | None:

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from asked import POLICY, gang, node, queue, replaced, state
 
-from muster.whatif.changes import AddedNodes, Changes, Effects, effects
+from muster.whatif.changes import AddedNodes, ChangeableCluster, Changes, Effects
 
 Json = dict[str, Any]
 
 
 def told(objects: list[Json], **changes: Any) -> Effects:
-    return effects(state(objects), POLICY, ["muster"], Changes(**changes))
+    return ChangeableCluster(state(objects), POLICY, ["muster"]).effects(Changes(**changes))
 
 
 def names(found: tuple[Any, ...]) -> list[str]:
@@ -84,7 +84,7 @@ def test_a_weight_changes_what_queues_deserve_and_who_has_to_give_back() -> None
 def test_what_is_asked_leaves_the_state_as_it_is() -> None:
     now = state([node("n", {"cpu": "4"}), queue("lab"), *gang("g", [2], "lab")])
     before = msgspec.json.encode(list(map(msgspec.to_builtins, now.objects.values())))
-    effects(now, POLICY, ["muster"], Changes(drain=("n",)))
+    ChangeableCluster(now, POLICY, ["muster"]).effects(Changes(drain=("n",)))
     assert msgspec.json.encode(list(map(msgspec.to_builtins, now.objects.values()))) == before
 
 
@@ -99,7 +99,7 @@ def test_what_is_asked_leaves_the_state_as_it_is() -> None:
 )
 def test_what_is_not_there_cannot_be_changed(changes: Changes, message: str) -> None:
     with pytest.raises(ValueError, match="^" + message.replace("'", "'")):
-        effects(state([node("n", {"cpu": "4"}), queue("lab")]), POLICY, ["muster"], changes)
+        ChangeableCluster(state([node("n", {"cpu": "4"}), queue("lab")]), POLICY, ["muster"]).effects(changes)
 
 
 @pytest.mark.parametrize(
@@ -108,3 +108,11 @@ def test_what_is_not_there_cannot_be_changed(changes: Changes, message: str) -> 
 def test_what_cannot_be_meant_is_refused(body: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(body, type=Changes)
+
+
+def test_answers_do_not_depend_on_what_was_asked_before() -> None:
+    objects = [node("n", {"cpu": "4"}), queue("lab"), *gang("g", [4], "lab", "n"), *gang("big", [4, 4], "lab")]
+    asked = [Changes(add=(AddedNodes("n", 2),)), Changes(drain=("n",)), Changes(weights={"lab": 3})]
+    one = ChangeableCluster(state(objects), POLICY, ["muster"])
+    for changes in (*asked, *asked):
+        assert one.effects(changes) == ChangeableCluster(state(objects), POLICY, ["muster"]).effects(changes)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from muster.model import kinds, names
+from muster.model.objects import OwnerReference
 from muster.whatif.forecast import Forecaster, quantiles
 from muster.whatif.run_times import RunHistory, RunTime, of_workload
 from muster.whatif.start_forecast import StartForecast
@@ -137,7 +138,7 @@ def test_a_job_that_ended_is_learned_once_and_one_that_failed_is_not():
     history, seen = RunHistory(), state([job, failed])
     for _ in range(5):
         history.learn(seen)
-    assert len(history) == 1
+    assert len(history) == 2  # its template, and its namespace
     history.add("team", "", seen.of(kinds.JOBS)[0].spec.template.spec, 700.0)
     history.add("team", "", seen.of(kinds.JOBS)[0].spec.template.spec, 800.0)
     assert history.find("team", "", seen.of(kinds.JOBS)[0].spec.template.spec) == (600.0, 700.0, 800.0)
@@ -159,6 +160,33 @@ def test_a_deadline_is_the_last_resort_and_cuts_what_history_says():
     for seconds in (500.0, 900.0, 1500.0):
         history.add("team", "", pod.spec, seconds)
     assert of_workload((), (pod,), None, history) == RunTime((500.0, 900.0, 1000.0), "history")
+
+
+def test_of_one_or_two_that_ended_each_may_run_half_as_long_or_twice_as_long():
+    pod, history = state(gang("g", [1], "q")).of(kinds.PODS)[0], RunHistory()
+    history.add("team", "", pod.spec, 600.0)
+    assert of_workload((), (pod,), None, history) == RunTime((300.0, 600.0, 1200.0), "history")
+    history.add("team", "", pod.spec, 800.0)
+    assert history.find("team", "", pod.spec) == (300.0, 400.0, 600.0, 800.0, 1200.0, 1600.0)
+    history.add("team", "", pod.spec, 700.0)
+    assert history.find("team", "", pod.spec) == (600.0, 700.0, 800.0)
+
+
+def test_what_ends_and_has_no_like_may_run_as_long_as_others_of_its_namespace():
+    found = state([*gang("g", [1], "q"), held_job("first", 1, 1)])
+    pod, job = found.of(kinds.PODS)[0], found.of(kinds.JOBS)[0]
+    owner = OwnerReference(api_version="kubeflow.org/v1", kind="PyTorchJob", name="g", uid="g", controller=True)
+    ends, history = replace(pod, metadata=replace(pod.metadata, owner_references=(owner,))), RunHistory()
+    for number, seconds in enumerate((100.0, 200.0, 300.0)):
+        assert of_workload((job,), (), None, history) is None
+        history.add("team", "", replace(pod.spec, active_deadline_seconds=number + 1), seconds)
+    others = RunTime((100.0, 200.0, 300.0), "namespace")
+    assert of_workload((job,), (), None, history) == others
+    assert of_workload((), (ends,), None, history) == others
+    # What has no such owner may be a service.
+    assert of_workload((), (pod,), None, history) is None
+    limited = replace(ends, spec=replace(ends.spec, active_deadline_seconds=50))
+    assert of_workload((), (limited,), None, history) == RunTime((50.0,), "deadline")
 
 
 def test_between_the_rounds_of_a_job_there_is_room():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from muster.cli.ui.reader import Reader
-from muster.whatif.changes import Changes, Effects, effects
+from muster.whatif.changes import ChangeableCluster, Changes, Effects
 
 
 class Suppositions:
@@ -18,6 +18,7 @@ class Suppositions:
         self._reader = reader
         self._schedulers = schedulers
         self._turn = asyncio.Lock()
+        self._cluster: ChangeableCluster | None = None
 
     async def answer(self, body: bytes) -> Effects:
         """Return what changes come to; ``body`` is `Changes` as JSON.
@@ -33,4 +34,6 @@ class Suppositions:
             seen = self._reader.seen
             if seen.policy is None:
                 raise ValueError("what if needs the whole cluster: nodes may not be listed with these permissions")
-            return await asyncio.to_thread(effects, seen.state, seen.policy, self._schedulers, changes)
+            if self._cluster is None or self._cluster.state is not seen.state:
+                self._cluster = ChangeableCluster(seen.state, seen.policy, self._schedulers)
+            return await asyncio.to_thread(self._cluster.effects, changes)
