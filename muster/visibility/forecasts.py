@@ -30,6 +30,8 @@ ASKED: Final = 600.0
 """Seconds after the last question for which the cluster is played: longer, and an idle program would use a fifth of a processor."""
 PAUSE: Final = 300.0
 """Seconds after one that came to nothing."""
+REST: Final = 2
+"""Times as long as a play took the process rests at least."""
 _SUPPOSED: Final = 4
 """Plays of what tenants would like admitted that wait, all together; of one namespace it is one."""
 _LONGEST: Final = 30.0  # seconds that such a play may take
@@ -42,8 +44,9 @@ class Plays(Protocol):
     """Plays a state in a process of its own, as `plays.play` does."""
 
     def __call__(
-        self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str], history: RunHistory, *, limit: float
-    ) -> Awaitable[list[StartForecast]]:
+        self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str], history: RunHistory, *, seconds: float = plays.SECONDS,
+        limit: float,
+    ) -> Awaitable[list[StartForecast]]:  # fmt: skip
         """Return when each waiting group will start."""
         ...
 
@@ -114,7 +117,7 @@ class StartForecasts:
                 self._history.learn(state)
                 if asked:
                     await self._renew(state)
-                    pause = PAUSE if self._known.trouble else INTERVAL
+                    pause = PAUSE if self._known.trouble else max(INTERVAL, (REST + 1) * (clock() - began))
             if asked:
                 await asyncio.sleep(max(began + pause - clock(), 0.0) if state is not None else _SOON)
             else:
@@ -127,7 +130,14 @@ class StartForecasts:
     async def _renew(self, state: ClusterObjects) -> None:
         try:
             async with self._one_at_a_time:
-                found = await self._play(state, self._policy, self._schedulers, self._history, limit=plays.LIMIT)
+                found = await self._play(
+                    state,
+                    self._policy,
+                    self._schedulers,
+                    self._history,
+                    seconds=plays.enough_for(state),
+                    limit=plays.LIMIT,
+                )
         except (NoForecastError, OSError) as error:
             log.warning("no expected starts: %s", error)
             self._known = StartsKnown(self._known.found, self._known.taken, str(error))

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from muster.model.kinds import Kind
-from muster.whatif.cluster_view import ClusterObjects
+from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
 from muster.whatif.forecast import Forecaster, Play
 from muster.whatif.run_times import RunHistory
 from muster.whatif.start_forecast import StartForecast
@@ -30,6 +30,8 @@ from scheduler.simulator.state import UnreadableObjectError
 
 SECONDS: Final = 5.0
 """Seconds of processor time for which futures are played."""
+_GROUP_SECONDS: Final = 0.001
+"""The same for each group more: to begin with ten thousand takes two seconds, and one decision about them a tenth of one."""
 LIMIT: Final = 60.0
 """Seconds after which the process is killed."""
 MEMORY: Final = 600 << 20
@@ -81,6 +83,11 @@ def forecasts(
     while not forecaster.exact and _goes_on(len(plays), time.process_time() - began, seconds):
         plays.append(forecaster.play(len(plays), lambda now: now >= first.until, alone))
     return list(forecaster.summary(plays).values())
+
+
+def enough_for(state: ClusterObjects) -> float:
+    """Return the seconds of processor time that a process has to play a state, where nobody waits for it."""
+    return min(SECONDS + _GROUP_SECONDS * sum(len(state.of(kind)) for kind in PODGROUPS), LIMIT / 4)
 
 
 def _goes_on(plays: int, took: float, seconds: float) -> bool:

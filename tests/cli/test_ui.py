@@ -408,7 +408,8 @@ async def test_expected_starts_are_played_beside_the_page_from_what_people_state
             await asyncio.sleep(0)
     forecasting.cancel()
     start = msgspec.json.decode(body)["starts"]["groups"]["team/waits"]
-    assert start.keys() == {"text", "at", "from", "to", "after"}
+    assert start.keys() == {"text", "at", "from", "to", "after", "arrivals"}
+    assert start["arrivals"] is False
 
 
 @pytest.mark.processes

@@ -203,7 +203,7 @@ async def test_an_expected_start_is_drawn_with_its_interval_where_there_is_one(p
     assert await page.run("document.querySelector('#legend-start').hidden")
     await expecting(
         page,
-        "{at: '2026-01-01T12:20:00Z', from: '2026-01-01T12:05:00Z', to: '2026-01-01T13:10:00Z', text: 'about 12:20 UTC'}",
+        "{at: '2026-01-01T12:20:00Z', from: '2026-01-01T12:05:00Z', to: '2026-01-01T13:10:00Z', text: 'about 12:20 UTC', arrivals: true}",
     )
     await page.until("!document.querySelector('#legend-start').hidden")
     first = "[...document.querySelectorAll('#groups .row')].find(each => each.innerText.includes('waits'))"

@@ -252,7 +252,7 @@ async def draw() -> None:
     reader = Reader(read, events, 3600)
     while readings:
         await reader.start()
-    found = await forecasts.play(last, ["muster"])
+    found = await forecasts.Forecasts(["muster"]).play(last)
     assert not found.missing, found.missing
 
     async def play(_: Seen) -> forecasts.Starts:

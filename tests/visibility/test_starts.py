@@ -79,9 +79,10 @@ class Played:
         self.at_once = self.most = 0
 
     async def __call__(
-        self, state: ClusterObjects, policy: Policy, _: Sequence[str], history: RunHistory, *, limit: float
-    ) -> list[StartForecast]:
-        assert limit <= plays.LIMIT
+        self, state: ClusterObjects, policy: Policy, _: Sequence[str], history: RunHistory, *, seconds: float = plays.SECONDS,
+        limit: float,
+    ) -> list[StartForecast]:  # fmt: skip
+        assert 2 * seconds <= limit <= plays.LIMIT
         self.at.append(asyncio.get_running_loop().time())
         self.policies.append(policy)
         self.learnt.append(len(history))
@@ -155,6 +156,29 @@ def test_it_is_played_every_half_minute_while_somebody_asks_and_each_answer_has_
     virtual_time.run(main())
 
 
+def test_a_play_that_takes_long_is_rested_from_twice_as_long() -> None:
+    async def main() -> None:
+        played = Played()
+        played.takes = 20.0
+        async with keeping(played) as starts:
+            for _ in range(200):
+                starts.known()
+                await asyncio.sleep(1)
+            assert {later - earlier for earlier, later in zip(played.at, played.at[1:], strict=False)} == {60.0}
+
+    virtual_time.run(main())
+
+
+def test_a_large_cluster_has_more_time_to_be_played_but_not_without_end() -> None:
+    groups = [each for number in range(400) for each in gang(f"g{number}", [], "lab", minimum=1)]
+    assert plays.enough_for(state([])) == plays.SECONDS
+    assert plays.SECONDS < plays.enough_for(state(groups)) < plays.SECONDS + 1
+    assert (
+        plays.enough_for(replace(state(groups), objects={kinds.PODGROUPS: state(groups).of(kinds.PODGROUPS) * 100}))
+        == plays.LIMIT / 4
+    )
+
+
 def test_one_that_came_to_nothing_is_told_with_the_one_before_and_not_tried_again_for_a_while() -> None:
     async def main() -> None:
         played = Played()
@@ -203,7 +227,7 @@ def test_what_ended_is_remembered_after_it_is_gone_and_a_changed_policy_is_playe
             starts.adopt(other)
             starts.known()
             await asyncio.sleep(2)
-            assert played.learnt == [1]
+            assert played.learnt == [2]  # its template, and its namespace
             assert played.policies == [other]
 
     virtual_time.run(main())
@@ -245,8 +269,8 @@ class Everything(Access):
 
 
 async def here(
-    state: ClusterObjects, policy: Policy, schedulers: Sequence[str], history: RunHistory, *, limit: float
-) -> list[StartForecast]:
+    state: ClusterObjects, policy: Policy, schedulers: Sequence[str], history: RunHistory, *, seconds: float = plays.SECONDS, limit: float,
+) -> list[StartForecast]:  # fmt: skip
     """Play in this process."""
     return plays.forecasts(state, policy, schedulers, history)
 

@@ -23,13 +23,17 @@ _PAUSE: Final = 600.0  # seconds after one that took too long
 
 
 class ExpectedStart(Struct, frozen=True, rename={"from_": "from"}):
-    """When a group will start: half of the plays before ``at``, eight of ten between ``from_`` and ``to``; None where it can't be told."""
+    """When a group will start: half of the plays before ``at``, eight of ten between ``from_`` and ``to``; None where it can't be told.
+
+    ``arrivals``: whether others arrive in the plays; if not, it holds only if nothing does.
+    """
 
     text: str
     at: datetime | None = None
     from_: datetime | None = None
     to: datetime | None = None
     after: datetime | None = None
+    arrivals: bool = False
 
 
 class Starts(Struct, frozen=True):
@@ -61,7 +65,7 @@ class Forecasts:
         taken = seen.state.taken
         told = {
             f"{each.key.namespace}/{each.key.name}": ExpectedStart(
-                each.text(taken), each.middle, each.early, each.late, each.after
+                each.text(taken), each.middle, each.early, each.late, each.after, each.arrivals
             )
             for each in found
         }

@@ -193,7 +193,7 @@ export class Groups {
     reason.textContent = this.all ? `${item.queue} · ${why}` : why;
     put(parts[0], axis.at(created), axis.at(began));
     put(parts[1], held && !item.waits ? axis.at(began) : 1, held && !item.waits ? axis.at(now) : 0);
-    const { at, from, to, after } = item.start ?? {};
+    const { at, from, to, after, arrivals } = item.start ?? {};
     // Without an end nobody knows how late it may be; after a time there is only a beginning.
     const start = at ? [moment(from ?? at), moment(at), to ? moment(to) : axis.to] : after ? [moment(after), null, axis.to] : null;
     put(parts[2], start ? axis.at(start[0]) : 1, start ? axis.at(start[2]) : 0);
@@ -201,7 +201,7 @@ export class Groups {
     mark(parts[4], axis.to > now + 1000 ? axis.at(now) : -1);
     age.textContent = duration((now - (item.waits ? created : since)) / 1000);
     const told = start && (start[1] ?? start[0]);
-    when.textContent = start ? `${at ? "~" : ">"}${clock(told, told - now > 72_000_000 ? 86400 : 0)}` : "";
+    when.textContent = start ? `${!at ? ">" : arrivals ? "~" : ""}${clock(told, told - now > 72_000_000 ? 86400 : 0)}` : "";
     const expected = start ? `, expected to start ${item.start.text || `about ${clock(told)}`}` : "";
     whole.setAttribute("aria-label", `${item.waits ? "waits" : "runs"} since ${clock(item.waits ? created : since)}${expected}`);
     whole.title = whole.getAttribute("aria-label");
