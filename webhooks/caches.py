@@ -41,8 +41,11 @@ PRIMARY: Final[tuple[Kind[Any], ...]] = (
     kinds.RESOURCECLAIMS,
     # Of these admission reads what the pods of a gang will claim.
     kinds.RESOURCECLAIMTEMPLATES,
+    kinds.DEVICECLASSES,
 )
-OPTIONAL: Final[frozenset[Kind[Any]]] = frozenset({kinds.RESOURCECLAIMS, kinds.RESOURCECLAIMTEMPLATES})
+OPTIONAL: Final[frozenset[Kind[Any]]] = frozenset(
+    {kinds.RESOURCECLAIMS, kinds.RESOURCECLAIMTEMPLATES, kinds.DEVICECLASSES}
+)
 """Those that a cluster before Kubernetes 1.34 doesn't serve."""
 LEGACY: Final[tuple[Kind[Any], ...]] = (*kinds.LEGACY_QUEUES, *kinds.LEGACY_PODGROUPS)
 

@@ -1,17 +1,19 @@
 """Devices as ResourceQuotas count them: the most that a claim may get, by class.
 
-Source: ``pkg/quota/v1/evaluator/core/resource_claims.go`` of Kubernetes. What a pod's claims from templates come to is known
-before they exist: templates don't change.
+Source: ``pkg/quota/v1/evaluator/core/resource_claims.go`` of Kubernetes. What a pod's claims come to is known before they exist: templates
+don't change, and for what it requests of a resource that a class stands for, the scheduler makes one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from muster.model.amounts import NANO, NOTHING, Resources
 from muster.model.objects import PodSpec, ResourceClaimTemplate
+from muster.model.requests import pod_request
 
 PER_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
 """How a quota's name for the devices of a class ends; it begins with the name of the class."""
@@ -21,7 +23,8 @@ _COUNTED, _ALL = "ExactCount", "All"
 
 TemplateReader = Callable[[str], ResourceClaimTemplate | None]
 """The ResourceClaimTemplates of one namespace, by name."""
-
+StoodFor = Callable[[], Mapping[str, str]]
+"""Gives the classes of devices by the resources that they stand for."""
 
 DeviceNeed = Callable[[PodSpec], Resources]
 """What the claims take that are made for a pod."""
@@ -51,20 +54,39 @@ def of_claim(spec: Mapping[str, Any] | None) -> Resources:
     return Resources({f"{name}{PER_CLASS}": count * NANO for name, count in counts.items() if count})
 
 
-def of_pod(spec: PodSpec, template: TemplateReader) -> Resources:
-    """Return what the claims take that are made for a pod of this spec; a template that isn't there counts for nothing."""
+def of_pod(spec: PodSpec, template: TemplateReader, stood_for: StoodFor = dict) -> Resources:
+    """Return what the claims take that are made for a pod of this spec; a template that isn't there counts for nothing.
+
+    Of a resource that a class stands for, the claim is counted that is made where no device plugin has the resource.
+
+    Raises:
+        QuantityError: an amount isn't a quantity.
+    """
     total = NOTHING
     for each in spec.resource_claims or ():
         name = each.get("resourceClaimTemplateName")
         found = template(name) if isinstance(name, str) and name else None
         if found is not None:
             total += of_claim(_mapping(_mapping(found.spec).get("spec")))
-    return total
+    return total + _of_resources(spec, stood_for)
 
 
-def of_templates(template: TemplateReader) -> DeviceNeed:
-    """Return what counts the claims of pods by these templates."""
-    return partial(of_pod, template=template)
+def _of_resources(spec: PodSpec, stood_for: StoodFor) -> Resources:
+    stated = (each.resources for each in (*(spec.containers or ()), *(spec.init_containers or ())))
+    if not any(
+        "/" in name for each in stated if each is not None for name in (*(each.requests or ()), *(each.limits or ()))
+    ):
+        return NOTHING
+    classes, requested = stood_for(), pod_request(spec)
+    counts = Counter[str]()
+    for name in classes.keys() & requested.nano.keys():
+        counts[classes[name]] += requested.units(name)
+    return Resources({f"{name}{PER_CLASS}": count * NANO for name, count in counts.items() if count})
+
+
+def need_by(template: TemplateReader, stood_for: StoodFor) -> DeviceNeed:
+    """Return what counts the claims that are made for pods, by these templates and classes of devices."""
+    return partial(of_pod, template=template, stood_for=stood_for)
 
 
 def _count(request: Mapping[str, Any]) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from muster.model import device_quota, grouping, kinds, names, native_groups
+from muster.model import device_classes, device_quota, grouping, kinds, names, native_groups
 from muster.model.amounts import QuantityError
 from muster.model.gangs import DescribedGang, gang_of_job, gangs_of
 from muster.model.grouping import OwnerRule
@@ -118,8 +118,8 @@ class _Made:
         made = _created(native, self.state, number)
         name = grouping.generated_name(native.metadata.uid)
         if not self._has_group(name, native.namespace):
-            devices = device_quota.of_templates(self._templates(native.namespace))
-            body = of_native(made, [each.spec for each in pods], self._namespace(native.namespace), devices)
+            above, devices = self._namespace(native.namespace), self._devices(native.namespace)
+            body = of_native(made, [each.spec for each in pods], above, devices)
             self._add_group(msgspec.convert(body, PodGroup), made.metadata)
         for pod in pods:
             annotations = {**(pod.metadata.annotations or {}), names.GROUP_NAME: name}
@@ -153,7 +153,7 @@ class _Made:
         name = grouping.generated_name(owner.uid)
         annotations = {**(pod.metadata.annotations or {}), names.GROUP_NAME: name}
         self._add(kinds.PODS, replace(pod, metadata=replace(pod.metadata, annotations=annotations)))
-        need = partial(estimate, [pod.spec], devices=device_quota.of_templates(self._templates(pod.namespace)))
+        need = partial(estimate, [pod.spec], devices=self._devices(pod.namespace))
         body = podgroup(owner, [pod.metadata, *self._namespace(pod.namespace)], pod.spec, need)
         self._add_group(msgspec.convert(body, PodGroup), pod.metadata)
         return name
@@ -201,7 +201,7 @@ class _Made:
             body = podgroup(owner, metas, gang.tasks[0].template.spec)
             body["spec"]["minResources"] = gang.min_resources(
                 *self._namespace(made_for.namespace),
-                devices=device_quota.of_templates(self._templates(made_for.namespace)),
+                devices=self._devices(made_for.namespace),
             ).quantities()
         except QuantityError:
             return  # refused as it is
@@ -222,11 +222,11 @@ class _Made:
     def _has_group(self, name: str, namespace: str) -> bool:
         return any(self.state.find(kind, name, namespace) is not None for kind in PODGROUPS)
 
-    def _templates(self, namespace: str) -> device_quota.TemplateReader:
-        def find(name: str) -> ResourceClaimTemplate | None:
+    def _devices(self, namespace: str) -> device_quota.DeviceNeed:
+        def template(name: str) -> ResourceClaimTemplate | None:
             return self.state.find(kinds.RESOURCECLAIMTEMPLATES, name, namespace)
 
-        return find
+        return device_quota.need_by(template, lambda: device_classes.of(self.state.of(kinds.DEVICECLASSES)))
 
     def _namespace(self, name: str) -> list[Meta]:
         found = self.state.find(kinds.NAMESPACES, name)

@@ -14,7 +14,7 @@ from muster.kube import errors
 from muster.kube.client import Client
 from muster.kube.events import EventRecorder
 from muster.ledger.reservations import waits_for_quota
-from muster.model import device_quota, grouping, kinds, names
+from muster.model import device_classes, device_quota, grouping, kinds, names
 from muster.model.amounts import QuantityError, Resources
 from muster.model.kinds import Kind
 from muster.model.objects import Meta, Object, OwnerReference, Pod, PodGroup, PodSpec
@@ -105,7 +105,10 @@ class GeneratedGroups:
     def devices(self, namespace: str) -> device_quota.DeviceNeed:
         """Return what counts the claims on devices that are made for pods of a namespace."""
         templates = self._informers.cache(kinds.RESOURCECLAIMTEMPLATES)
-        return device_quota.of_templates(partial(templates.get, namespace=namespace))
+        classes = self._informers.cache(kinds.DEVICECLASSES)
+        return device_quota.need_by(
+            partial(templates.get, namespace=namespace), lambda: device_classes.of(classes.items())
+        )
 
     def rules(self) -> Sequence[grouping.OwnerRule]:
         """Return the owner rules that are in force."""

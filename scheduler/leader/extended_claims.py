@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from muster.kube import errors
 from muster.kube.cache import ObjectCache
 from muster.kube.client import Client
-from muster.model import kinds
+from muster.model import device_classes, kinds
 from muster.model.objects import DeviceClass, Pod, ResourceClaim
 from scheduler.model import extended_resources
 from scheduler.model.claims import DELETE_PROTECTION, ChosenDevices
@@ -84,7 +84,7 @@ class ExtendedClaimWriter:
             return
 
     def _stood_for(self, resources: set[str]) -> dict[str, str] | None:
-        known = extended_resources.stood_for(map(extended_resources.class_of, self._classes.items()))
+        known = device_classes.of(self._classes.items())
         return {each: known[each] for each in resources} if resources <= known.keys() else None
 
     def of(self, task: Task) -> list[ResourceClaim]:

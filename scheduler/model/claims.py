@@ -14,12 +14,12 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from muster.model import device_quota
+from muster.model import device_classes, device_quota
+from muster.model.device_classes import StandIn
 from muster.model.device_quota import DeviceNeed
 from muster.model.objects import DeviceClass, NodeSelector, Pod, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from scheduler.model import devices, extended_resources
 from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, Slice, UnsupportedDevicesError
-from scheduler.model.extended_resources import StandIn
 from scheduler.model.pod_claims import ClaimingGroup, ResourceClaimKey
 
 _OF_POD: Final = "resource.kubernetes.io/pod-claim-name"
@@ -247,7 +247,7 @@ class DeviceCache:
         if gone:
             return
         self._classes[class_.name] = stated
-        self._extended[class_.name] = extended_resources.class_of(class_)
+        self._extended[class_.name] = device_classes.class_of(class_)
 
     def slice(self, part: ResourceSlice, *, gone: bool = False) -> None:
         """Learn of a part of a pool."""
@@ -269,7 +269,10 @@ class DeviceCache:
 
     def need(self, namespace: str) -> DeviceNeed:
         """Return what counts the claims that are made for pods of a namespace, as quotas do."""
-        return device_quota.of_templates(lambda name: self._templates.get(ResourceClaimKey(namespace, name)))
+        return device_quota.need_by(
+            lambda name: self._templates.get(ResourceClaimKey(namespace, name)),
+            lambda: device_classes.stood_for(self._extended.values()),
+        )
 
     def choose(self, pod: str, choices: tuple[ChosenDevices, ...]) -> None:
         """Remember what is being done for a pod, by its uid; nothing to forget it."""
@@ -294,7 +297,7 @@ class DeviceCache:
         if not self._known:
             return NO_DEVICES
         if self._offers is None:
-            stood_for = extended_resources.stood_for(self._extended.values())
+            stood_for = device_classes.stood_for(self._extended.values())
             self._offers = OfferedDevices(tuple(self._slices.values()), dict(self._classes), stood_for)
         if self._view is None:
             chosen = {each.claim: each for choices in self._chosen.values() for each in choices}

@@ -7,18 +7,16 @@ may have the devices of those that run later, and those of one another.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct
 
 from muster.model.amounts import Resources
-from muster.model.objects import Container, DeviceClass, PodSpec
+from muster.model.objects import Container, PodSpec
 from scheduler.model.pod_claims import ResourceClaimKey
 
 ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
 """What such a claim is known by; its value is ``true``."""
-IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
-"""How the resource begins that every class stands for; the class's name follows."""
 OWN: Final = "<extended-resources>"
 """The name of such a claim among those of its pod, and how its own begins until it is made; no claim can be called that."""
 
@@ -44,31 +42,6 @@ class PodRequests(Struct, frozen=True):
 
     requests: tuple[RequestedDevices, ...]
     mappings: tuple[ContainerRequest, ...]
-
-
-class StandIn(NamedTuple):
-    """A class of devices: when it was made, in seconds of the epoch, and the resource that it stands for beside its implicit one."""
-
-    name: str
-    created: float = 0.0
-    resource: str = ""
-
-
-def class_of(class_: DeviceClass) -> StandIn:
-    """Read what a class stands for."""
-    created = class_.metadata.creation_timestamp
-    stated = str((class_.spec or {}).get("extendedResourceName") or "")
-    return StandIn(class_.name, created.timestamp() if created is not None else 0.0, stated)
-
-
-def stood_for(classes: Iterable[StandIn]) -> dict[str, str]:
-    """Return the classes by the resources that they stand for: of several the newest, then the first by name."""
-    found = dict[str, str]()
-    for each in sorted(classes, key=lambda one: (-one.created, one.name)):
-        found[f"{IMPLICIT}{each.name}"] = each.name
-        if each.resource:
-            found.setdefault(each.resource, each.name)
-    return found
 
 
 def key_of(namespace: str, pod: str) -> ResourceClaimKey:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from muster.model import device_quota
-from muster.model.objects import PodSpec, ResourceClaimTemplate
+from muster.model import device_classes, device_quota
+from muster.model.objects import (
+    Container,
+    DeviceClass,
+    Meta,
+    PodSpec,
+    ResourceClaimTemplate,
+    ResourceRequirements,
+)
 
 
 def exactly(name="gpu", **more):
@@ -50,3 +59,39 @@ def test_the_claims_of_a_pod_are_counted_by_their_templates():
     claims = [{"name": name, "resourceClaimTemplateName": template} for name, template in refs]
     pod = PodSpec(resource_claims=(*claims, {"name": "d", "resourceClaimName": "shared"}))
     assert device_quota.of_pod(pod, templates.get).quantities() == devices(gpu=4)
+
+
+def _asking(*, initial=(), **amounts):
+    def container(of):
+        return Container(name="main", resources=ResourceRequirements(limits=of))
+
+    return PodSpec(containers=(container(amounts),), init_containers=tuple(map(container, initial)) or None)
+
+
+STOOD_FOR = {"example.com/gpu": "gpu", "deviceclass.resource.kubernetes.io/gpu": "gpu", "example.com/nic": "net"}
+
+
+@pytest.mark.parametrize(
+    ("pod", "taken"),
+    [
+        (_asking(**{"example.com/gpu": "2", "cpu": "4"}), devices(gpu=2)),
+        (_asking(**{"example.com/gpu": "2", "deviceclass.resource.kubernetes.io/gpu": "1"}), devices(gpu=3)),
+        (_asking(**{"example.com/nic": "1", "example.com/other": "7"}), devices(net=1)),
+        (_asking(initial=[{"example.com/gpu": "3"}], **{"example.com/gpu": "2"}), devices(gpu=3)),
+        (_asking(cpu="4"), {}),
+    ],
+    ids=["a resource", "two resources of one class", "others", "more while it is initialised", "none"],
+)
+def test_what_a_class_stands_for_counts_as_its_devices(pod, taken):
+    assert device_quota.of_pod(pod, {}.get, lambda: STOOD_FOR).quantities() == taken
+    assert device_quota.of_pod(pod, {}.get).quantities() == {}
+
+
+def test_of_several_classes_for_a_resource_the_newest_stands_for_it():
+    def made(name, created):
+        meta = Meta(name=name, creation_timestamp=datetime(2026, 1, created, tzinfo=UTC))
+        return DeviceClass(metadata=meta, spec={"extendedResourceName": "example.com/gpu"})
+
+    found = device_classes.of([made("old", 1), made("new", 2), made("a", 1)])
+    implicit = {f"deviceclass.resource.kubernetes.io/{name}": name for name in ("old", "new", "a")}
+    assert found == {"example.com/gpu": "new", **implicit}

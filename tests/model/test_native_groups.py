@@ -81,7 +81,7 @@ def test_what_its_pods_share_counts_once():
     own = {"name": "own", "resourceClaimTemplateName": "one"}
     spec = PodSpec(containers=(Container(name="main"),), resource_claims=(shared, own))
     group = native(schedulingPolicy={"gang": {"minCount": 3}}, resourceClaims=[shared])
-    devices = device_quota.of_templates({"eight": _template(8), "one": _template(1)}.get)
+    devices = device_quota.need_by({"eight": _template(8), "one": _template(1)}.get, dict)
     body = manifests.of_native(group, [spec], (), devices)
     assert body["spec"]["minResources"]["gpu.deviceclass.resource.k8s.io/devices"] == "11"
 

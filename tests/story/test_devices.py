@@ -204,6 +204,44 @@ def asking(namespace: str, name: str, pods: int, count: int) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.parametrize("implicit", [False, True], ids=["its own name", "the name of the class"])
+def test_a_quota_of_devices_holds_for_what_pods_request_as_a_resource(
+    up: Up, namespace: str, apply: Callable[..., None], *, implicit: bool
+) -> None:
+    def gang(name: str) -> dict[str, Any]:
+        made = asking(namespace, name, 2, 1)
+        amounts = {f"deviceclass.resource.kubernetes.io/{namespace}": "1"}
+        if implicit:
+            resources = made["spec"]["template"]["spec"]["containers"][0]["resources"]
+            resources |= {"requests": {"cpu": "1", **amounts}, "limits": amounts}
+        return made
+
+    counted = f"{namespace}.deviceclass.resource.k8s.io/devices"
+    requested = (
+        f"requests.deviceclass.resource.kubernetes.io/{namespace}" if implicit else f"requests.{resource(namespace)}"
+    )
+    assert not kubectl(up.kubeconfig, "label", "namespace", namespace, "muster.sh/quota=guarded").returncode
+    meta = {"name": "devices", "namespace": namespace}
+    hard = {counted: "3", requested: "9"}
+    apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}})
+    apply(gang("train"))
+    late = {"apiVersion": "v1", "kind": "List", "items": [gang("late")]}
+    refused = " ".join(kubectl(up.kubeconfig, "create", "-f", "-", stdin=json.dumps(late)).stdout.split())
+    assert f"Job late requests 2 {counted}, but quota" in refused
+    assert f"has 3 {counted} hard, 2 reserved (Job train 2), so 1 is free: short by 1 {counted}" in refused
+    view = [sys.executable, "-m", "muster.cli", "quota", "view", "-n", namespace, "--kubeconfig", str(up.kubeconfig)]
+    rows = [
+        line.split()[1:]
+        for line in subprocess.run(view, capture_output=True, text=True, check=True).stdout.splitlines()
+    ]
+    assert [counted, "3", "2", "0", "1"] in rows
+    assert [requested, "9", "2", "0", "7"] in rows
+    # The claims that are made for its pods take of what it reserved.
+    assert len(given(up, namespace, "train", 2)[0]) == 2
+    one = kubectl(up.kubeconfig, "create", "-f", "-", stdin=own(namespace, "one", 1))
+    assert one.returncode == 0, one.stdout
+
+
 def listed(up: Up, namespace: str, kind: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = json.loads(kubectl(up.kubeconfig, "get", kind, "-n", namespace, "-o", "json").stdout)[
         "items"

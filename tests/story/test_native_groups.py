@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import binaries
 import pytest
-from both_kinds import GATES, GROUP, NATIVE, OURS, POD, Cluster, built, in_phase, native, up
+from both_kinds import GATES, GROUP, NATIVE, OURS, PATIENCE, POD, Cluster, built, in_phase, native, up
 from controlplane import ControlPlane
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("native groups")]
@@ -149,9 +150,12 @@ def test_what_its_pods_take_of_the_quota_counts_once(cluster: Cluster) -> None:
     made = cluster.run("apply", "-f", "-", stdin=native("{gang: {minCount: 4}}", range(4)))
     assert 'pods "w-3" is forbidden: exceeded quota' in made.stdout
     cluster.condition("False", "short by 1 requests.cpu")
-    why = told(cluster, "podgroup", "why", "workers")
+    # Its pods join it once it is there, with what they take.
+    words, why, end = "1 requests.cpu more (4 in all) in ResourceQuota team", "", time.monotonic() + PATIENCE
+    while words not in why and time.monotonic() < end:
+        why = told(cluster, "podgroup", "why", "workers")
+    assert words in why
     assert "short by 1 requests.cpu" in why
-    assert "1 requests.cpu more (4 in all) in ResourceQuota team" in why
 
 
 def test_admit_says_that_its_queue_does_not_exist(cluster: Cluster) -> None:

@@ -19,7 +19,7 @@ from muster.ledger.reservations import (
     holding,
     taken_by_spec,
 )
-from muster.model import device_quota, grouping, keys, kinds, names, tenant_texts
+from muster.model import device_classes, device_quota, grouping, keys, kinds, names, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
 from muster.model.objects import Meta, ResourceClaimTemplate
@@ -271,7 +271,7 @@ def _devices(subject: GangSubject, view: AdmissionView) -> device_quota.DeviceNe
     def template(name: str) -> ResourceClaimTemplate | None:
         return view.get(kinds.RESOURCECLAIMTEMPLATES, name, subject.namespace)
 
-    return device_quota.of_templates(template)
+    return device_quota.need_by(template, lambda: device_classes.of(view.items(kinds.DEVICECLASSES)))
 
 
 def _namespace(subject: GangSubject, view: AdmissionView) -> Meta | None:
