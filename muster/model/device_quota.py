@@ -24,7 +24,7 @@ _COUNTED, _ALL = "ExactCount", "All"
 TemplateReader = Callable[[str], ResourceClaimTemplate | None]
 """The ResourceClaimTemplates of one namespace, by name."""
 StoodFor = Callable[[], Mapping[str, str]]
-"""Gives the classes of devices by the resources that they stand for."""
+"""Returns the classes of devices by the resources that they stand for."""
 
 DeviceNeed = Callable[[PodSpec], Resources]
 """What the claims take that are made for a pod."""

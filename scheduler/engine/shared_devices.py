@@ -7,6 +7,7 @@ for the rest is undone, and tried the same way in the next cycle.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 
 import numpy as np
 
@@ -26,13 +27,17 @@ def without_the_rest(session: SessionView, kind: TaskClass, nodes: Nodes, able: 
     could have the pod.
     """
     refused = np.zeros(len(nodes), dtype=np.bool_)
+    rows = nodes.rows.tolist()
     reaches: list[tuple[Placement, ...]] | None = None
     for tasks in session.devices.sharing(kind):
-        if reaches is None:
-            rows = zip(nodes.rows.tolist(), able.tolist(), strict=True)
-            reaches = [session.devices.reaches(kind.constraints, row) if can else () for row, can in rows]
         room = _Room(session, Counter(tasks), session.future if nodes.later else session.idle, open_to)
-        enough = np.array([room.at(row, reach) for row, reach in zip(nodes.rows.tolist(), reaches, strict=True)])
+        if session.devices.local:
+            enough = room.alone[nodes.rows]
+        else:
+            if reaches is None:
+                found = zip(rows, able.tolist(), strict=True)
+                reaches = [session.devices.reaches(kind.constraints, row) if can else () for row, can in found]
+            enough = np.array([room.at(row, reach) for row, reach in zip(rows, reaches, strict=True)])
         if (enough & able).any():
             return ~enough
     return refused
@@ -45,14 +50,16 @@ class _Room:
         self._session, self._tasks, self._free, self._open_to = session, tasks, free, open_to
         self._nodes = session.topology.table.nodes
         self._known: dict[tuple[Placement, ...], bool] = {}
-        self._alone: Mask | None = None
+
+    @cached_property
+    def alone(self) -> Mask:
+        """Which nodes have room by themselves, [nodes]."""
+        return self._within(np.arange(len(self._nodes), dtype=np.intp))
 
     def at(self, row: int, reach: tuple[Placement, ...]) -> bool:
         """Whether the nodes that reach devices which were found from a node have room."""
         if any(each.name for each in reach):
-            if self._alone is None:
-                self._alone = self._within(np.arange(len(self._nodes), dtype=np.intp))
-            return bool(self._alone[row])
+            return bool(self.alone[row])
         if reach not in self._known:
             codes = [0 if all(each.reaches(node) for each in reach) else NOWHERE for node in self._nodes]
             self._known[reach] = bool(self._within(np.array(codes, dtype=np.intp)).any())

@@ -51,6 +51,7 @@ class DeviceClaims:
         self._alike: dict[Hashable, TaskClass] = {}
         self._shapes: dict[bytes, _Shape] = {}
         self._own: dict[str, tuple[list[ClaimState], _Shape]] = {}
+        self._reached: dict[Placement, Mask] = {}
         self._sharing: dict[ResourceClaimKey, dict[GroupKey, tuple[int, list[TaskClass]]]] = {}
         self._lookup = lookup = ClaimLookup(view, self._extended)
         self._budget = DeviceBudget(lambda: lookup.namespaces)
@@ -172,11 +173,23 @@ class DeviceClaims:
 
     def lacking(self, demands: Constraints, rows: Rows, ahead: Rows | None = None) -> Mask:
         """Tell which of some nodes can't meet the pod's claims, [rows]; ``ahead``: how many like it there are to be before."""
-        nodes = self._table.nodes
         mask: Mask = self._unmet(self.shape(demands), rows, ahead)
         for each in self._held(demands) if demands.signature not in self._shapes else ():
-            mask |= np.array([not each.reach.reaches(nodes[row]) for row in rows.tolist()], dtype=np.bool_)
+            mask |= ~self._reached_by(each.reach)[rows]
         return mask
+
+    def _reached_by(self, reach: Placement) -> Mask:
+        """Tell which nodes reach the devices of a claim, [nodes]."""
+        known = self._reached.get(reach)
+        if known is None:
+            nodes, row = self._table.nodes, self._table.row.get(reach.name)
+            known = np.zeros(len(nodes), dtype=np.bool_)
+            if row is not None:
+                known[row] = True
+            elif not reach.name:
+                known = np.fromiter(map(reach.reaches, nodes), np.bool_, len(nodes))
+            self._reached[reach] = known
+        return known
 
     def _unmet(self, shape: _Shape, rows: Rows, ahead: Rows | None) -> Mask:
         if not shape:
@@ -274,6 +287,11 @@ class DeviceClaims:
                 yield kinds
                 yield kinds[: max(least, 1)]
                 return
+
+    @property
+    def local(self) -> bool:
+        """Whether no device is reached by more than one node."""
+        return not self._offers.shared
 
     def reaches(self, demands: Constraints, row: int) -> tuple[Placement, ...]:
         """Return which nodes would reach the devices that shared claims of a pod get on a node; nothing where they get none."""
