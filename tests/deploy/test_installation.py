@@ -6,6 +6,7 @@ Each stage of an installation's life is reached once, by the commands of the pag
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -168,6 +169,29 @@ async def test_a_webhook_that_helm_could_not_take_out_is_told_before_an_upgrade(
     await admin.patch(kinds.MUTATING, "muster", {"webhooks": list(found.webhooks)})
     assert done.returncode != 0
     assert "webhook former.muster.sh of MutatingWebhookConfiguration muster isn't in this chart" in done.stderr
+
+
+async def test_the_secret_of_an_earlier_installation_beside_paths_of_the_former_version_is_told_before_an_upgrade(
+    cluster, admin
+):
+    await asyncio.to_thread(cluster.reach, "installed")
+    assert await called(admin) == webhooks.PATHS
+    data = {"segments": base64.b64encode(b"qwertz\nasdf\n").decode()}
+    # As `helm uninstall` of this version leaves it.
+    meta = {"name": "muster-webhook-path", "annotations": {"helm.sh/resource-policy": "keep"}}
+    await admin.create(kinds.SECRETS, {"metadata": meta, "data": data}, SPACE)
+    upgrade = f"helm upgrade muster deploy/helm/muster -n {SPACE} --dry-run=server"
+    try:
+        refused = await asyncio.to_thread(cluster.run, upgrade)
+        assert refused.returncode != 0
+        told = f"kubectl delete secret muster-webhook-path -n {SPACE}"
+        assert f"run `{told}` first" in refused.stderr
+        assert "qwertz" not in refused.stderr
+        await asyncio.to_thread(cluster.done, told)
+        await asyncio.to_thread(cluster.done, upgrade)
+    finally:
+        if await admin.find(kinds.SECRETS, "muster-webhook-path", SPACE) is not None:
+            await admin.delete(kinds.SECRETS, "muster-webhook-path", SPACE)
 
 
 async def test_an_upgrade_keeps_the_actions_of_the_installation_and_says_so(cluster, admin):
