@@ -1,8 +1,9 @@
 """How much longer gangs with resource claims take to decide than the same gangs without: processor seconds, measured in turns.
 
-Run: python benchmarks/devices.py [--nodes N] [--gangs N] [--size N] [--turns N]
+Run: python benchmarks/devices.py [--nodes N] [--gangs N] [--size N] [--turns N] [--shared]
 Each pod has a claim of its own for one of its node's eight GPUs, chosen by class, attribute and capacity in CEL. The first decision
-after the devices changed evaluates these for each device, and is printed apart.
+after the devices changed evaluates these for each device, and is printed apart. With ``--shared`` each gang shares a claim for a device that
+all nodes reach.
 """
 
 from __future__ import annotations
@@ -52,6 +53,23 @@ def world(nodes: int, gangs: int, size: int, *, claims: bool) -> World:
     return made
 
 
+def shared_world(nodes: int, gangs: int, size: int) -> World:
+    made = World(nodes)
+    chosen = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
+    made.cluster.devices.device_class(_as(kinds.DEVICECLASSES, "gpu", {"selectors": chosen}))
+    pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
+    devices = [{"name": f"channel-{number}"} for number in range(gangs)]
+    spec = {"driver": DRIVER, "allNodes": True, "pool": pool, "devices": devices}
+    made.cluster.devices.slice(_as(kinds.RESOURCESLICES, "net", spec))
+    requests = [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 1}}]
+    for number in range(gangs):
+        refs = {"resourceClaims": [{"name": "gpu", "resourceClaimName": f"c{number}"}]}
+        made.gang(f"g{number:05}", size, {"cpu": "1", "memory": "1Gi"}, pod=refs)
+        meta = {"namespace": "ns", "uid": f"claim-{number}"}
+        made.cluster.devices.claim(_as(kinds.RESOURCECLAIMS, f"c{number}", {"devices": {"requests": requests}}, **meta))
+    return made
+
+
 def claim(pod: str) -> Any:
     meta = {
         "namespace": "ns",
@@ -73,8 +91,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("nodes", 500), ("gangs", 100), ("size", 8), ("turns", 9)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--shared", action="store_true")
     options = parser.parse_args()
-    both = {claims: world(options.nodes, options.gangs, options.size, claims=claims) for claims in (False, True)}
+    sizes = options.nodes, options.gangs, options.size
+    both = {
+        False: world(*sizes, claims=False),
+        True: shared_world(*sizes) if options.shared else world(*sizes, claims=True),
+    }
     first = {claims: each.decide()[0] for claims, each in both.items()}
     times: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(options.turns):

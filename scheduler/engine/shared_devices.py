@@ -26,18 +26,15 @@ def without_the_rest(session: SessionView, kind: TaskClass, nodes: Nodes, able: 
     Where none has room for all, those with room for the minimum will do; where none has that either, any. ``able``: which of them
     could have the pod.
     """
+    devices = session.devices
     refused = np.zeros(len(nodes), dtype=np.bool_)
-    rows = nodes.rows.tolist()
-    reaches: list[tuple[Placement, ...]] | None = None
-    for tasks in session.devices.sharing(kind):
+    alike = list(devices.reach.alike(nodes.rows[able])) if not devices.reach.local else []
+    for tasks in devices.sharing(kind):
         room = _Room(session, Counter(tasks), session.future if nodes.later else session.idle, open_to)
-        if session.devices.local:
-            enough = room.alone[nodes.rows]
-        else:
-            if reaches is None:
-                found = zip(rows, able.tolist(), strict=True)
-                reaches = [session.devices.reaches(kind.constraints, row) if can else () for row, can in found]
-            enough = np.array([room.at(row, reach) for row, reach in zip(rows, reaches, strict=True)])
+        has = room.alone.copy() if devices.reach.local else np.zeros(len(nodes.table.nodes), dtype=np.bool_)
+        for first, others in alike:
+            has[others] = room.within(devices.reaches(kind.constraints, first))[others]
+        enough = has[nodes.rows]
         if (enough & able).any():
             return ~enough
     return refused
@@ -49,22 +46,23 @@ class _Room:
     def __init__(self, session: SessionView, tasks: Counter[TaskClass], free: Matrix, open_to: Open) -> None:
         self._session, self._tasks, self._free, self._open_to = session, tasks, free, open_to
         self._nodes = session.topology.table.nodes
-        self._known: dict[tuple[Placement, ...], bool] = {}
+        self._known: dict[tuple[Placement, ...], Mask] = {}
 
     @cached_property
     def alone(self) -> Mask:
         """Which nodes have room by themselves, [nodes]."""
-        return self._within(np.arange(len(self._nodes), dtype=np.intp))
+        return self._inside(np.arange(len(self._nodes), dtype=np.intp))
 
-    def at(self, row: int, reach: tuple[Placement, ...]) -> bool:
-        """Whether the nodes that reach devices which were found from a node have room."""
+    def within(self, reach: tuple[Placement, ...]) -> Mask:
+        """Tell for which nodes all that reach the same devices have room, [nodes]."""
         if any(each.name for each in reach):
-            return bool(self.alone[row])
+            return self.alone
         if reach not in self._known:
-            codes = [0 if all(each.reaches(node) for each in reach) else NOWHERE for node in self._nodes]
-            self._known[reach] = bool(self._within(np.array(codes, dtype=np.intp)).any())
+            masks = [self._session.devices.reach.reached_by(each) for each in reach]
+            whole = np.logical_and.reduce(masks) if masks else np.ones(len(self._nodes), dtype=np.bool_)
+            self._known[reach] = self._inside(np.where(whole, 0, NOWHERE))
         return self._known[reach]
 
-    def _within(self, codes: Rows) -> Mask:
+    def _inside(self, codes: Rows) -> Mask:
         domains = Domains(codes, {str(number): number for number in range(int(codes.max(initial=0)) + 1)})
         return with_room(self._session, self._tasks, domains, self._free, self._open_to)

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from muster.model.objects import Node, NodeSelector, NodeSelectorTerm
+from muster.model.objects import Node
 from scheduler.model.claims import ChosenDevices, ClaimState, Devices, HeldClaim
 from scheduler.model.constraints import Constraints
-from scheduler.model.devices import ClaimedDevices, DeviceId, Placement, quota_of
+from scheduler.model.devices import ClaimedDevices, Placement, quota_of
 from scheduler.model.extended_resources import key_of
 from scheduler.model.pod_claims import ClaimingGroup, ResourceClaimKey, SharedClaims
 from scheduler.model.snapshot import GroupKey, JobInfo, Task, TaskClass, TaskStatus
@@ -24,6 +24,7 @@ from scheduler.topology.device_allocation import AllocationError, Chosen, Chosen
 from scheduler.topology.device_budget import BudgetError, DeviceBudget
 from scheduler.topology.device_counts import UNKNOWN, DeviceCounts, DeviceSupply, only_request
 from scheduler.topology.device_offers import offers_of
+from scheduler.topology.device_reach import DeviceReach
 from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.extended_devices import ExtendedClaims
 
@@ -37,6 +38,7 @@ class DeviceClaims:
     def __init__(self, view: Devices, topology: TopologyCounts) -> None:
         self._view, self._table = view, topology.table
         self._offers = offers_of(view.offers, topology.cache)
+        self.reach = DeviceReach(topology.table, self._offers)
         self._extended = ExtendedClaims(view.offers, topology.table.nodes)
         self._taken = set(view.taken)
         self._chosen: dict[ResourceClaimKey, tuple[ChosenDevices, int]] = {
@@ -51,7 +53,8 @@ class DeviceClaims:
         self._alike: dict[Hashable, TaskClass] = {}
         self._shapes: dict[bytes, _Shape] = {}
         self._own: dict[str, tuple[list[ClaimState], _Shape]] = {}
-        self._reached: dict[Placement, Mask] = {}
+        self._reaches: dict[tuple[bytes, Hashable], tuple[Placement, ...]] = {}
+        self._found: dict[tuple[_Shape, Hashable], tuple[Chosen | None, str]] = {}
         self._sharing: dict[ResourceClaimKey, dict[GroupKey, tuple[int, list[TaskClass]]]] = {}
         self._lookup = lookup = ClaimLookup(view, self._extended)
         self._budget = DeviceBudget(lambda: lookup.namespaces)
@@ -175,21 +178,8 @@ class DeviceClaims:
         """Tell which of some nodes can't meet the pod's claims, [rows]; ``ahead``: how many like it there are to be before."""
         mask: Mask = self._unmet(self.shape(demands), rows, ahead)
         for each in self._held(demands) if demands.signature not in self._shapes else ():
-            mask |= ~self._reached_by(each.reach)[rows]
+            mask |= ~self.reach.reached_by(each.reach)[rows]
         return mask
-
-    def _reached_by(self, reach: Placement) -> Mask:
-        """Tell which nodes reach the devices of a claim, [nodes]."""
-        known = self._reached.get(reach)
-        if known is None:
-            nodes, row = self._table.nodes, self._table.row.get(reach.name)
-            known = np.zeros(len(nodes), dtype=np.bool_)
-            if row is not None:
-                known[row] = True
-            elif not reach.name:
-                known = np.fromiter(map(reach.reaches, nodes), np.bool_, len(nodes))
-            self._reached[reach] = known
-        return known
 
     def _unmet(self, shape: _Shape, rows: Rows, ahead: Rows | None) -> Mask:
         if not shape:
@@ -211,18 +201,24 @@ class DeviceClaims:
         answers = self._answers.get(shape)
         if answers is None:
             answers = self._answers[shape] = np.full(len(self._table.nodes), UNKNOWN, dtype=np.int8)
-        for row in set(rows[answers[rows] == UNKNOWN].tolist()):
-            answers[row] = self._find(shape, row) is not None
+        unknown = rows[answers[rows] == UNKNOWN]
+        for first, others in self.reach.alike(unknown):
+            answers[others] = self._find(shape, first) is not None
         unmet: Mask = answers[rows] != 1
         return unmet
 
     def _find(self, shape: _Shape, row: int) -> Chosen | None:
         node = self._table.nodes[row]
-        try:
-            return allocate(self._state(node, shape), node, shape)
-        except AllocationError as error:
-            self._errors.setdefault(shape, {})[row] = str(error)
-            return None
+        alike = shape, self._offers.alike(node)
+        if alike not in self._found:
+            try:
+                self._found[alike] = allocate(self._state(node, shape), node, shape), ""
+            except AllocationError as error:
+                self._found[alike] = None, str(error)
+        found, wrong = self._found[alike]
+        if wrong:
+            self._errors.setdefault(shape, {})[row] = wrong
+        return found
 
     def _state(self, node: Node, shape: _Shape) -> DeviceState:
         near, account = self._offers.near(node.name), self._budget.of(shape[0].namespace)
@@ -288,17 +284,15 @@ class DeviceClaims:
                 yield kinds[: max(least, 1)]
                 return
 
-    @property
-    def local(self) -> bool:
-        """Whether no device is reached by more than one node."""
-        return not self._offers.shared
-
     def reaches(self, demands: Constraints, row: int) -> tuple[Placement, ...]:
         """Return which nodes would reach the devices that shared claims of a pod get on a node; nothing where they get none."""
-        waiting = self._waiting(demands)
-        chosen = self._chosen_for(waiting, _shape_of(waiting), row) or ()
-        shared = {claim.key for claim in self._shared(demands)}
-        return tuple(each.reach for each in chosen if each.claim in shared)
+        key = demands.signature, self._offers.alike(self._table.nodes[row])
+        if key not in self._reaches:
+            waiting = self._waiting(demands)
+            chosen = self._chosen_for(waiting, _shape_of(waiting), row) or ()
+            shared = {claim.key for claim in self._shared(demands)}
+            self._reaches[key] = tuple(each.reach for each in chosen if each.claim in shared)
+        return self._reaches[key]
 
     def _groups(self, demands: Constraints) -> Mapping[ResourceClaimKey, ClaimingGroup]:
         """Return for which groups claims of a pod are reserved."""
@@ -325,28 +319,13 @@ class DeviceClaims:
 
     def _for_claim(self, claim: ClaimState, chosen: Sequence[ChosenDevice], row: int) -> ChosenDevices:
         devices = tuple((each.request.name, each.device.id, each.request.admin) for each in chosen)
-        return ChosenDevices(claim.key, claim.uid, self._reach([device for _, device, _ in devices], row), devices)
-
-    def _reach(self, devices: Sequence[DeviceId], row: int) -> Placement:
-        """Return which nodes reach all devices of a claim."""
-        node = self._table.nodes[row]
-        placements = [self._offers.placements[each] for each in devices]
-        if any(each.name for each in placements):
-            return Placement(node.name)
-        selectors = [each.selector for each in placements if each.selector is not None]
-        if not selectors:
-            return Placement(everywhere=True)
-        terms = [term for each in selectors for term in each.node_selector_terms or ()]
-        both = NodeSelectorTerm(
-            match_expressions=tuple(dict.fromkeys(rule for term in terms for rule in term.match_expressions or ()))
-            or None,
-            match_fields=tuple(dict.fromkeys(rule for term in terms for rule in term.match_fields or ())) or None,
-        )
-        return Placement(selector=NodeSelector(node_selector_terms=(both,)))
+        return ChosenDevices(claim.key, claim.uid, self.reach.of([device for _, device, _ in devices], row), devices)
 
     def _take(self, choice: ChosenDevices, row: int, sign: int) -> None:
         (self._taken.update if sign > 0 else self._taken.difference_update)(choice.taken)
         rows = slice(None) if self._offers.shared else slice(row, row + 1)
+        self._found.clear()
+        self._reaches.clear()
         for counts in filter(None, self._counts.values()):
             counts.touched(rows)
         for shape, answers in self._answers.items():

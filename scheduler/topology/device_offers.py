@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
+from muster.model.objects import Node
 from scheduler.model.cache import Cache
 from scheduler.model.claims import OfferedDevices
 from scheduler.model.devices import DeviceId, Placement
@@ -29,6 +32,19 @@ class DeviceOffers:
             for part in pool.slices:
                 for device in part.devices:
                     self.placements[device.id] = part.placement or device.placement or Placement()
+        parts = [part for pool in self.shared for part in pool.slices]
+        stated = [part.placement for part in parts] + [device.placement for part in parts for device in part.devices]
+        self._reaching = tuple(dict.fromkeys(each for each in stated if each is not None))
+        self._alike: dict[str, Hashable] = {}
+
+    def alike(self, node: Node) -> Hashable:
+        """Return what is equal for nodes that reach the same devices."""
+        known = self._alike.get(node.name)
+        if known is None:
+            alone = node.name in self.of_node
+            known = node.name if alone else tuple(each.reaches(node) for each in self._reaching)
+            self._alike[node.name] = known
+        return known
 
     def near(self, node: str) -> tuple[Pool, ...]:
         """Return the pools that a node may reach something of, in the order of their names."""
