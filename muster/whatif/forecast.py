@@ -47,8 +47,6 @@ passed."""
 _BUSY: Final = (15.0, 0.01)
 """The same where others arrive, so there is no end of what there is to decide."""
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-_OVERDUE: Final = 0.5
-"""What runs longer than all that is known of its like is taken to go on for up to so much of the time that it has run."""
 _LOW, _MIDDLE, _HIGH = 0.1, 0.5, 0.9
 
 
@@ -197,18 +195,14 @@ class Forecaster:
         """Draw the seconds that a workload runs, and those that are left of it where it runs."""
         if each.time is None:
             return math.inf, math.inf
-        seconds = each.time.seconds
-        whole = seconds[int(lots.integers(len(seconds)))]
+        whole = each.time.drawn(lots)
         if each.began is None:
             return whole, whole
         if (rounds := max(map(_rounds, each.jobs), default=1)) > 1:
             # Its pods come and go all the time: those that run are in the middle of theirs.
             return whole, whole / rounds / 2
         ran = self._ran(each)
-        longer = [one for one in seconds if one > ran]
-        if longer:
-            return whole, longer[int(lots.integers(len(longer)))] - ran
-        return whole, float(lots.uniform(0.0, _OVERDUE)) * ran
+        return whole, each.time.drawn(lots, ran) - ran
 
     def _ran(self, each: _PlayedGroup) -> float:
         """Return for how many seconds a workload has had pods on nodes."""

@@ -5,14 +5,19 @@ What ran before is remembered by template and owner, a few times each: the clust
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
 import msgspec
+import numpy as np
 from msgspec import Struct
+from numpy.random import Generator
+from numpy.typing import NDArray
 
 from muster.model import grouping, kinds, names
 from muster.model.amounts import NOTHING, QuantityError
@@ -37,6 +42,12 @@ _KNOWN_ENDS: Final = 20_000
 _FEWEST: Final = 3
 """Run times below which they don't show how much they differ: then each is taken to be between half and twice as long."""
 _SPREAD: Final = (0.5, 1.0, 2.0)
+_OVERDUE: Final = 0.5
+"""What runs longer than all that is known of its like is taken to go on for up to so much of the time that it has run."""
+_TRIES: Final = 64
+"""Draws of which one has to be longer than what has passed."""
+_QUARTILES: Final = 1.34
+"""The distance of a normal law's quartiles, in its standard deviations."""
 
 _Key = tuple[str, str, str]
 """Namespace, owner and template; the last two may be empty: then it is all of the namespace."""
@@ -48,10 +59,38 @@ class RunTime(Struct, frozen=True):
     Attributes:
         seconds: from its start to its end, each as likely; at least one.
         basis: what says so: `ANNOTATION`, `DEADLINE`, `HISTORY`, or `NAMESPACE`: that of others.
+        most: its deadline.
     """
 
     seconds: tuple[float, ...]
     basis: str
+    most: float = math.inf
+
+    def drawn(self, lots: Generator, ran: float = 0.0) -> float:
+        """Draw how long it runs, which is longer than it ``ran`` already.
+
+        Of those that ended few ran as long as one that has run for long: one alone would say for how long to the second. So what is drawn is near to one of
+        them, as near as they are to each other (a kernel estimate of the logarithms).
+        """
+        if len(self.seconds) == 1:
+            whole = self.seconds[0]
+        else:
+            logarithms, bandwidth = _kernel(self.seconds)
+            count = _TRIES if ran else 1
+            chosen = logarithms[lots.integers(len(logarithms), size=count)]
+            found = np.minimum(np.exp(chosen + bandwidth * lots.standard_normal(count)), self.most)
+            # Where none is longer, all that is known has been passed.
+            whole = float(found[int((found > ran).argmax())])
+        return whole if whole > ran else ran * (1 + float(lots.uniform(0.0, _OVERDUE)))
+
+
+@lru_cache(4096)
+def _kernel(seconds: tuple[float, ...]) -> tuple[NDArray[np.float64], float]:
+    """Return logarithms of run times, and how far from one of them others may be: as far as Silverman's rule says."""
+    logarithms = np.log(np.maximum(seconds, 1.0))
+    low, high = np.quantile(logarithms, (0.25, 0.75))
+    spread = min(float(np.std(logarithms)), float(high - low) / _QUARTILES)
+    return logarithms, 0.9 * spread * len(seconds) ** -0.2
 
 
 class RunHistory:
@@ -146,7 +185,8 @@ def of_workload(jobs: Sequence[Job], pods: Sequence[Pod], group: Meta | None, hi
     meta = jobs[0].metadata if jobs else pods[0].metadata
     found = history.find(meta.namespace, _owner(meta) if jobs else _controller(meta), spec)
     if found:
-        return RunTime(found if deadline is None else tuple(min(each, deadline) for each in found), HISTORY)
+        most = deadline if deadline is not None else math.inf
+        return RunTime(tuple(min(each, most) for each in found), HISTORY, most)
     if deadline is not None:
         return RunTime((deadline,), DEADLINE)
     others = history.of_namespace(meta.namespace) if jobs or _of_a_job(meta) else ()

@@ -201,6 +201,9 @@ class Simulation:
             uid: replace(each, until=waits[uid].until, tries=waits[uid].tries) for uid, each in back.items()
         }
         kept = self._supposed(replace(snapshot, jobs=jobs, requeues=self._timers.requeues)).reserved_nodes
+        if kept is None and beside:
+            # One that was taken back goes on having nodes that were kept for it before, but gets no others.
+            kept = self._supposed(replace(snapshot, jobs=jobs, requeues={})).reserved_nodes
         if kept is not None:
             idle = [bind.node for plan in (now, again) for bind in plan.binds]
             kept = kept._replace(nodes=tuple(dict.fromkeys([*idle, *kept.nodes]))[: len(kept.nodes)])

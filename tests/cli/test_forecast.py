@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from numpy.random import default_rng
 
 from muster.model import kinds, names
 from muster.model.objects import OwnerReference
@@ -100,7 +102,7 @@ def test_of_history_come_the_middle_and_the_interval():
     assert one.early is not None
     assert one.middle is not None
     assert one.late is not None
-    assert TAKEN + 9 * MINUTE <= one.early < one.middle < one.late <= TAKEN + 51 * MINUTE
+    assert TAKEN + 4 * MINUTE <= one.early < TAKEN + 20 * MINUTE < one.middle < one.late <= TAKEN + 75 * MINUTE
     said = f"about {one.middle:%H:%M} UTC if nothing else arrives, {one.early:%H:%M} to {one.late:%H:%M}"
     assert one.text(TAKEN) == said
     assert one.brief(TAKEN) == f"{one.middle:%H:%M} ({one.early:%H:%M}-{one.late:%H:%M}) if no others"
@@ -159,7 +161,37 @@ def test_a_deadline_is_the_last_resort_and_cuts_what_history_says():
     history = RunHistory()
     for seconds in (500.0, 900.0, 1500.0):
         history.add("team", "", pod.spec, seconds)
-    assert of_workload((), (pod,), None, history) == RunTime((500.0, 900.0, 1000.0), "history")
+    assert of_workload((), (pod,), None, history) == RunTime((500.0, 900.0, 1000.0), "history", 1000.0)
+
+
+@given(
+    st.lists(st.floats(1.0, 1e6), min_size=1, max_size=20),
+    st.floats(0.0, 2e6),
+    st.one_of(st.just(math.inf), st.floats(1.0, 1e6)),
+    st.integers(0, 9),
+)
+def test_what_is_drawn_is_longer_than_what_has_passed_and_within_the_deadline(seconds, ran, most, seed):
+    time = RunTime(tuple(min(each, most) for each in seconds), "history", most)
+    whole = time.drawn(default_rng(seed), ran)
+    assert whole > ran or ran == whole == 0
+    assert whole <= max(most * (1 + 1e-9), 1.5 * ran)
+    assert whole == time.drawn(default_rng(seed), ran)
+
+
+def test_one_alone_that_ran_so_long_does_not_say_for_how_long_to_the_second():
+    time = RunTime((100.0, 110.0, 90.0, 120.0, 200.0), "history")
+    lots = default_rng(1)
+    ends = [time.drawn(lots, 150.0) for _ in range(200)]
+    assert 150 < min(ends) < 180
+    assert 220 < max(ends) < 400
+    ends = [time.drawn(lots) for _ in range(1000)]
+    assert 95 < sorted(ends)[500] < 120
+
+
+def test_what_is_stated_is_drawn_as_it_is_until_it_has_passed():
+    lots = default_rng(1)
+    assert {RunTime((60.0,), "annotation").drawn(lots, ran) for ran in (0.0, 10.0, 59.0)} == {60.0}
+    assert 60 < RunTime((60.0,), "annotation").drawn(lots, 60.0) <= 90
 
 
 def test_of_one_or_two_that_ended_each_may_run_half_as_long_or_twice_as_long():
