@@ -59,7 +59,8 @@ class QueueLine(Struct, frozen=True, rename="camel"):
 class GroupLine(Struct, frozen=True, rename="camel"):
     """A PodGroup that isn't over. ``waits``: it has no places for its minimum; ``place`` is 0 where nobody knows it.
 
-    ``since``: when it came to its phase, else when it was created.
+    ``since``: when it came to its phase, else when it was created. ``expected``: when it starts, in a few
+    characters; empty where nobody asked.
     """
 
     namespace: str
@@ -76,6 +77,7 @@ class GroupLine(Struct, frozen=True, rename="camel"):
     stage: str = ""
     reason: str = ""
     message: str = ""
+    expected: str = ""
 
 
 class QuotaLine(Struct, frozen=True, rename="camel"):

@@ -39,6 +39,7 @@ CASES: dict[str, tuple[int, str]] = {
     "why-other-namespace": (1, f"podgroup why train --state {EMPTY}"),
     "top": (0, f"top --once --state {BUSY}"),
     "top-by-waiting-filtered": (0, f"top --state {BUSY} --sort waiting --filter research"),
+    "top-with-starts": (0, f"top --once --start --state {BUSY}"),
     "top-with-a-quota-json": (0, f"top --once --state {QUOTA} -o json"),
     "top-with-a-quota": (0, f"top --once --state {QUOTA}"),
     "admit-starts-now": (0, f"admit -f files/job.yaml --state {EMPTY}"),

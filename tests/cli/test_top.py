@@ -21,6 +21,8 @@ from msgspec.structs import replace
 from restricted import Restricted
 
 from muster.cli import overviews
+from muster.cli.expected_starts import ExpectedStart, Starts, ToldStarts, with_starts
+from muster.cli.overviews import Seen
 from muster.cli.questions import Question
 from muster.cli.top import screen
 from muster.cli.top.screen import PLAIN, Style
@@ -110,6 +112,43 @@ def test_who_waits_is_shown_with_the_reason_that_the_scheduler_has() -> None:
     (waiting,) = seen().waiting()
     assert (waiting.name, waiting.stage, waiting.place) == ("waits", "enqueue", 1)
     assert "team/waits" in "\n".join(screen.lines(seen(), View(), STYLE))
+
+
+def test_until_when_who_waits_is_shown_once_it_is_known() -> None:
+    assert "START" not in "\n".join(screen.lines(seen(), View(), STYLE))
+    expected = Starts(groups={"team/waits": ExpectedStart("about 14:20 UTC", "~14:20 (14:05-15:10)")}, missing="")
+    found = screen.lines(with_starts(seen(), expected), View(), STYLE)
+    head = next(each for each in found if "START" in each)
+    waiting = row(found, "team/waits")
+    assert waiting[head.index("START") :].startswith("~14:20 (14:05…")
+    assert waiting[head.index("WHY") :].startswith("enqueue: ")
+    assert len(waiting) <= 80
+    wide = screen.lines(with_starts(seen(), expected), View(), Style(120))
+    assert "~14:20 (14:05-15:10) enqueue: " in row(wide, "team/waits")
+    nothing = with_starts(seen(), Starts(missing="no expected starts: it takes too long"))
+    assert "note: no expected starts: it takes too long" in screen.lines(nothing, View(), STYLE)
+
+
+async def test_what_was_told_last_is_played_and_told_with_what_is_read_next() -> None:
+    played: list[Overview] = []
+
+    async def play(one: Seen) -> Starts:
+        played.append(one.overview)
+        return Starts(groups={"team/waits": ExpectedStart("", f">12:0{len(played)}")})
+
+    async def told(what: str) -> None:
+        async with asyncio.timeout(60):
+            while starts.tell(now).waiting()[0].expected != what:  # noqa: ASYNC110 - it is told when it is asked
+                await asyncio.sleep(0)
+
+    now = Seen(seen(), asked([]).state, (), None)
+    starts = ToldStarts(play, lambda _: 0.001)
+    playing = asyncio.create_task(starts.run())
+    await told(">12:01")
+    await told(">12:03")
+    playing.cancel()
+    await asyncio.wait([playing])
+    assert not any(each.expected for one in played for each in one.groups)
 
 
 @pytest.mark.parametrize("height", [10, 24, 50])
@@ -242,6 +281,8 @@ async def test_in_a_terminal_keys_sort_and_filter_and_it_is_left_as_it_was(furni
     assert "team-a/train" in frame
     assert max(map(len, frame.splitlines())) <= 80
     assert "\x1b[3" not in terminal.text, "NO_COLOR"
+    terminal.type(" ")
+    frame = await terminal.until(lambda text: "START" in text and "q quit" in text)
     terminal.type("s")
     await terminal.until(lambda text: "by used" in text and "q quit" in text)
     terminal.type("/later\r")

@@ -20,10 +20,10 @@ from asked import TAKEN, asked, gang, node, queue, quota, state
 from msgspec.structs import replace
 from restricted import Restricted
 
-from muster.cli import overviews
+from muster.cli import expected_starts, overviews
 from muster.cli.overviews import Seen
 from muster.cli.questions import Question
-from muster.cli.ui import command, forecasts
+from muster.cli.ui import command
 from muster.cli.ui.history import ALL, MOST, History
 from muster.cli.ui.reader import Reader
 from muster.cli.ui.server import UiServer
@@ -387,7 +387,7 @@ async def test_expected_starts_are_played_beside_the_page_from_what_people_state
             each["metadata"]["annotations"] |= {names.EXPECTED_DURATION: "90m"}
             each["status"]["startTime"] = "2026-01-01T11:00:00Z"
     now = seen(objects)
-    found = await forecasts.Forecasts(["muster"]).play(now)
+    found = await expected_starts.Forecasts(["muster"]).play(now)
     assert found.missing == ""
     told = found.groups["team/waits"]
     assert told.at is not None
@@ -397,7 +397,7 @@ async def test_expected_starts_are_played_beside_the_page_from_what_people_state
     async def read() -> Seen:
         return now
 
-    async def play(_: Seen) -> forecasts.Starts:
+    async def play(_: Seen) -> expected_starts.Starts:
         return found
 
     reader = Reader(read, no_events, 3600)
@@ -408,15 +408,15 @@ async def test_expected_starts_are_played_beside_the_page_from_what_people_state
             await asyncio.sleep(0)
     forecasting.cancel()
     start = msgspec.json.decode(body)["starts"]["groups"]["team/waits"]
-    assert start.keys() == {"text", "at", "from", "to", "after", "arrivals"}
+    assert start.keys() == {"text", "brief", "at", "from", "to", "after", "arrivals"}
     assert start["arrivals"] is False
 
 
 @pytest.mark.processes
 async def test_a_future_that_takes_too_long_to_play_is_not_waited_for() -> None:
-    found = await forecasts.Forecasts(["muster"]).play(seen(), limit=0.0)
+    found = await expected_starts.Forecasts(["muster"]).play(seen(), limit=0.0)
     assert found.missing == "no expected starts: this cluster's future isn't played within 0 seconds"
-    assert forecasts.pause(found) > forecasts.INTERVAL
+    assert expected_starts.pause(found) > expected_starts.INTERVAL
 
 
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────

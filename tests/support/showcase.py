@@ -17,8 +17,8 @@ import chromium
 from asked import POLICY, node, queue, state
 from msgspec.structs import replace
 
+from muster.cli import expected_starts
 from muster.cli.overviews import Seen
-from muster.cli.ui import forecasts
 from muster.cli.ui.reader import Reader
 from muster.cli.ui.server import UiServer
 from muster.cli.ui.suppositions import Suppositions
@@ -252,10 +252,10 @@ async def draw() -> None:
     reader = Reader(read, events, 3600)
     while readings:
         await reader.start()
-    found = await forecasts.Forecasts(["muster"]).play(last)
+    found = await expected_starts.Forecasts(["muster"]).play(last)
     assert not found.missing, found.missing
 
-    async def play(_: Seen) -> forecasts.Starts:
+    async def play(_: Seen) -> expected_starts.Starts:
         return found
 
     forecasting = asyncio.create_task(reader.forecast(play, lambda _: 3600))

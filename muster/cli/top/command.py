@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -35,10 +36,16 @@ _WIDE: Final = 1000
     "--interval", type=click.FloatRange(min=1), default=_INTERVAL, show_default=True, metavar="SECONDS",
     help="Time between two readings; at least four times as long as one takes.",
 )  # fmt: skip
+@click.option(
+    "--start/--no-start",
+    "start",
+    default=None,
+    help="Tell when what waits will start: the future is played for 15 seconds. With --once only if asked for.",
+)
 @question_options
 @explaining(1)
-def top(*, once: bool, order: str, wanted: str, interval: float, **options: Any) -> None:
-    """Show queues with their shares as bars, who waits and why, quotas and recent evictions.
+def top(*, once: bool, order: str, wanted: str, interval: float, start: bool | None, **options: Any) -> None:
+    """Show queues with their shares as bars, who waits, why and until when, quotas and recent evictions.
 
     Keys: q ends it, tab goes to the next section, arrows scroll, s sorts queues, r shows another resource, / filters, space reads again.
     Whoever may not list nodes sees a namespace (-n), and is told what is missing.
@@ -48,9 +55,9 @@ def top(*, once: bool, order: str, wanted: str, interval: float, **options: Any)
     prepare()
     question, view = Question(**options), View(order=order, filter=wanted)
     if not once and not question.document and question.state_file is None and terminal.interactive():
-        reading(_watch(question, view, interval))
+        reading(_watch(question, view, interval, starts=start is not False))
         return
-    seen = reading(_once(question))
+    seen = reading(_once(question, starts=bool(start)))
     if question.document:
         document(msgspec.to_builtins(seen), question.output)
         return
@@ -64,26 +71,42 @@ def _width(question: Question) -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH
 
 
-async def _once(question: Question) -> Overview:
+async def _once(question: Question, *, starts: bool) -> Overview:
+    seen = await _seen(question)
+    if not starts:
+        return seen.overview
+    from muster.cli.expected_starts import Forecasts, with_starts
+
+    return with_starts(seen.overview, await Forecasts(question.schedulers).play(seen))
+
+
+async def _seen(question: Question) -> Seen:
     if question.state_file is not None:
         from muster.cli.manifests import read_dump
         from muster.cli.overviews import of_state
 
-        return of_state(read_dump(question.state_file), question).overview
+        return of_state(read_dump(question.state_file), question)
     async with connected(question.kubeconfig, question.context) as client:
         from muster.cli.overviews import read
 
-        return (await read(client, question)).overview
+        return await read(client, question)
 
 
-async def _watch(question: Question, view: View, interval: float) -> None:
+async def _watch(question: Question, view: View, interval: float, *, starts: bool) -> None:
+    from muster.cli.expected_starts import Forecasts, ToldStarts
     from muster.cli.overviews import read
     from muster.cli.top.terminal import Top
 
     async with connected(question.kubeconfig, question.context) as client:
+        told = ToldStarts(Forecasts(question.schedulers).play)
 
         async def seen() -> Overview:
-            found: Seen = await read(client, question)
-            return found.overview
+            return told.tell(await read(client, question))
 
-        await Top(seen, view, interval).run()
+        playing = asyncio.create_task(told.run()) if starts else None
+        try:
+            await Top(seen, view, interval).run()
+        finally:
+            if playing is not None:
+                playing.cancel()
+                await asyncio.wait([playing])

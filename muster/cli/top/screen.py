@@ -176,14 +176,27 @@ def sorted_by(queues: Sequence[QueueLine], order: str, resource: str) -> list[Qu
 def _waiting(seen: Overview, view: View, style: Style) -> list[str]:
     wide = max(style.width - 80, 0)
     name, queue = 22 + min(wide // 4, 24), 10 + min(wide // 8, 12)
-    rows = [f"  {'WAITS':<{name - 2}} {'QUEUE':<{queue}} {'#':>3} {'FOR':>5} WHY"]
-    for each in _filtered(seen.waiting(), view, lambda one: f"{called(one)} {one.queue} {one.message}"):
-        title = _cut(called(each), name)
+    waiting = _filtered(seen.waiting(), view, lambda one: f"{called(one)} {one.queue} {one.message}")
+    # Of a start the time comes first; the times around it are for who has room.
+    start = min(max((len(each.expected) for each in waiting), default=0), 14 + wide // 2)
+    rows = [f"  {'WAITS':<{name - 2}} {'QUEUE':<{queue}} {'#':>3} {'FOR':>5} {_head('START', start)}WHY"]
+    for each in waiting:
         why = f"{each.stage}: {each.message}" if each.stage else each.message or each.phase
-        place = str(each.place or "-")
-        text = f"{title:<{name}} {_cut(each.queue, queue):<{queue}} {place:>3} {_since(each.created, seen):>5} {' '.join(why.split())}"
-        rows.append(_cut(text, style.width))
+        parts = [
+            f"{_cut(called(each), name):<{name}}",
+            f"{_cut(each.queue, queue):<{queue}}",
+            f"{each.place or '-'!s:>3}",
+            f"{_since(each.created, seen):>5}",
+            *([f"{_cut(each.expected or '-', start):<{start}}"] if start else []),
+            *why.split(),
+        ]
+        rows.append(_cut(" ".join(parts), style.width))
     return rows
+
+
+def _head(text: str, width: int) -> str:
+    """Return the head of a column that may not be there."""
+    return f"{text[:width]:<{width}} " if width else ""
 
 
 def called(group: GroupLine) -> str:

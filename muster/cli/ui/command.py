@@ -49,7 +49,7 @@ def ui(*, port: int, opens: bool, interval: float, no_start: bool, **options: An
 
 
 async def _serve(question: Question, port: int, interval: float, *, opens: bool, starts: bool) -> None:
-    from muster.cli.ui import forecasts
+    from muster.cli import expected_starts
     from muster.cli.ui.server import UiServer
     from muster.cli.ui.suppositions import Suppositions
 
@@ -60,8 +60,8 @@ async def _serve(question: Question, port: int, interval: float, *, opens: bool,
         click.echo(server.url)
         work = [asyncio.create_task(reader.run())]
         if starts:
-            play = forecasts.Forecasts(question.schedulers).play
-            work.append(asyncio.create_task(reader.forecast(play, forecasts.pause)))
+            play = expected_starts.Forecasts(question.schedulers).play
+            work.append(asyncio.create_task(reader.forecast(play, expected_starts.pause)))
         try:
             with _opened(server.url) if opens else contextlib.nullcontext():
                 await _until_told(work)

@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from muster.cli.connect import explained
+from muster.cli.expected_starts import Starts
 from muster.cli.overviews import Seen
-from muster.cli.ui.forecasts import Starts
 from muster.cli.ui.history import History
 from muster.kube import errors
 from muster.model.objects import Event

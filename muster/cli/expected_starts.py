@@ -1,15 +1,18 @@
-"""Expected starts for the page, played by a process of their own (`muster.visibility.plays`)."""
+"""Expected starts for who looks at a cluster for a while, played by a process of their own (`muster.visibility.plays`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from muster.cli.overviews import Seen
 from muster.visibility import plays
+from muster.whatif.overview import Overview
 from muster.whatif.run_times import RunHistory
 
 INTERVAL: Final = 30.0
@@ -25,10 +28,11 @@ _PAUSE: Final = 600.0  # seconds after one that took too long
 class ExpectedStart(Struct, frozen=True, rename={"from_": "from"}):
     """When a group will start: half of the plays before ``at``, eight of ten between ``from_`` and ``to``; None where it can't be told.
 
-    ``arrivals``: whether others arrive in the plays; if not, it holds only if nothing does.
+    ``text`` is a sentence, ``brief`` the same in a column. ``arrivals``: whether others arrive in the plays; if not, it holds only if nothing does.
     """
 
     text: str
+    brief: str = ""
     at: datetime | None = None
     from_: datetime | None = None
     to: datetime | None = None
@@ -65,7 +69,7 @@ class Forecasts:
         taken = seen.state.taken
         told = {
             f"{each.key.namespace}/{each.key.name}": ExpectedStart(
-                each.text(taken), each.middle, each.early, each.late, each.after, each.arrivals
+                each.text(taken), each.brief(taken), each.middle, each.early, each.late, each.after, each.arrivals
             )
             for each in found
         }
@@ -75,3 +79,41 @@ class Forecasts:
 def pause(found: Starts) -> float:
     """Return the seconds to wait until the next forecast."""
     return _PAUSE if found.missing else INTERVAL
+
+
+class ToldStarts:
+    """Overviews with expected starts: `run` plays what was told last, again and again until it is cancelled; what is told next has what came of it."""
+
+    def __init__(self, play: Callable[[Seen], Awaitable[Starts]], pause: Callable[[Starts], float] = pause) -> None:
+        self._play = play
+        self._pause = pause
+        self._starts = Starts()
+        self._seen: Seen | None = None
+        self._read = asyncio.Event()
+
+    def tell(self, seen: Seen) -> Overview:
+        """Return an overview with the starts that are known."""
+        self._seen = seen
+        self._read.set()
+        return with_starts(seen.overview, self._starts)
+
+    async def run(self) -> None:
+        """Play."""
+        await self._read.wait()
+        while True:
+            assert self._seen is not None, "something was told"
+            self._starts = await self._play(self._seen)
+            await asyncio.sleep(self._pause(self._starts))
+
+
+def with_starts(overview: Overview, starts: Starts) -> Overview:
+    """Return an overview in which groups that wait have their expected starts."""
+    known = starts.groups
+    groups = tuple(
+        replace(each, expected=known[name].brief)
+        if each.waits and (name := f"{each.namespace}/{each.name}") in known
+        else each
+        for each in overview.groups
+    )
+    missing = (*overview.missing, *([starts.missing] if starts.missing else []))
+    return replace(overview, groups=groups, missing=missing)
