@@ -169,6 +169,27 @@ async def test_a_drain_is_asked_about_on_the_page(page: Page, opened: Any) -> No
     page.errors.clear()
 
 
+async def test_more_nodes_and_another_weight_are_asked_about_on_the_page(page: Page, opened: Any) -> None:
+    await opened()
+    await page.press("5")
+    effects = "document.querySelector('#effects').innerText"
+    await page.run("document.querySelector('#add-count').value = '1'; document.querySelector('#add-like').focus()")
+    await page.press("Enter")
+    await page.until(f"{effects}.includes('Groups that wait: 0 with the changes, 1 without.')")
+    said = await page.run(effects)
+    assert "Start with the changes, and not without: 1 group" in said
+    assert "team/waits" in said
+    await page.run(
+        "document.querySelector('#add-count').value = '0'; document.querySelector('#weight-queue').value = 'vision'"
+    )
+    await page.run("document.querySelector('#weight').value = '9'; document.querySelector('#weight').focus()")
+    await page.press("Enter")
+    await page.until(f"{effects}.includes('Groups that wait: 1 with the changes, 1 without.')")
+    said = await page.run(effects)
+    assert "Shares of queues, without the changes → with them" in said
+    assert "6 → 3.75" in said
+
+
 async def test_what_was_chosen_is_there_again_when_the_page_is_loaded_again(page: Page, opened: Any) -> None:
     await opened(OBJECTS, "#queue=night&tab=quotas")
     assert (await rows(page, "#quota-rows"))[0].startswith("others/limits cpu")
