@@ -9,9 +9,11 @@ from typing import Any
 
 import chromium
 import pytest
+import showcase
 from asked import asked, gang, node, queue, quota
 from chromium import Page
 
+from muster.cli import expected_starts
 from muster.cli.overviews import Seen
 from muster.cli.ui.reader import Reader
 from muster.cli.ui.server import UiServer
@@ -316,6 +318,18 @@ async def test_parts_of_a_bar_differ_without_colours(page: Page, opened: Any, to
         found.add(re.sub(r"\w+\([\d., /]+\)", "a colour", drawn))
     assert all("rgb" not in each for each in found)
     assert len(found) == len(together), found
+
+
+def pictures(folder: Path) -> set[str]:
+    return {each.name for each in folder.glob("ui-*.png")}
+
+
+async def test_the_pictures_of_the_docs_can_be_drawn_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    docs = pictures(showcase.IMAGES)
+    monkeypatch.setattr(showcase, "IMAGES", tmp_path)
+    monkeypatch.setattr(expected_starts, "SECONDS", 1.0)
+    await showcase.draw()
+    assert pictures(tmp_path) == docs
 
 
 async def test_ten_thousand_groups_are_a_few_rows_on_the_page(page: Page, opened: Any) -> None:

@@ -100,7 +100,7 @@ class Morning:
         self.state = state([*NODES, *QUEUES], BEGIN)
         self._coming = arrivals()
         self._ends: dict[str, datetime] = {}
-        self._minutes: dict[str, int] = {}
+        self._jobs: dict[str, Arrival] = {}
 
     def step(self) -> Seen:
         """Let time go by; return what somebody sees who looks then."""
@@ -138,20 +138,13 @@ class Morning:
             pods = [self._pod(one, name, meta, number) for number in range(one.pods)]
             new = state([group, *pods], self.now)
             self.state = with_objects(self.state, {kind: new.of(kind) for kind in (kinds.PODGROUPS, kinds.PODS)})
-            self._minutes[name] = one.minutes
+            self._jobs[name] = one
 
     @staticmethod
     def _pod(one: Arrival, group: str, meta: dict[str, Any], number: int) -> dict[str, Any]:
         name = f"{one.name}-{number}"
-        requests = {"cpu": str(one.cpu), "memory": f"{one.cpu * 3}Gi"}
-        spec = {"schedulerName": "muster", "containers": [{"name": "main", "resources": {"requests": requests}}]}
-        mine = {
-            **meta,
-            "name": name,
-            "uid": f"{name}-pod",
-            "annotations": {names.GROUP_NAME: group, names.EXPECTED_DURATION: f"{one.minutes}m"},
-        }
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": mine, "spec": spec, "status": {"phase": "Pending"}}
+        mine = {**meta, "name": name, "uid": f"{name}-pod", "annotations": {names.GROUP_NAME: group}}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": mine, "spec": _spec(one), "status": {"phase": "Pending"}}
 
     def _end(self) -> None:
         over = {name for name, at in self._ends.items() if at <= self.now}
@@ -159,6 +152,9 @@ class Morning:
         gone = [each for each in self.state.of(kinds.PODS) if grouping.group_of(each.metadata) in over]
         ended = [each for each in self.state.of(kinds.PODGROUPS) if each.name in over]
         self.state = with_objects(self.state, {}, {kinds.PODS: gone, kinds.PODGROUPS: ended})
+        # By the Jobs that ended one knows how long others will run.
+        done = state([_done(self._jobs[each.name], each.namespace, self.now) for each in ended], self.now)
+        self.state = with_objects(self.state, {kinds.JOBS: done.of(kinds.JOBS)})
 
     def _take_over(self, after: ClusterObjects, evictions: Sequence[Eviction]) -> None:
         """Take over what was decided: places, and pods that their Jobs make again."""
@@ -192,7 +188,7 @@ class Morning:
         if phase != group.status.phase:
             status = replace(status, last_phase_transition_time=self.now, conditions=None)
             if phase == "Running":
-                self._ends[group.name] = self.now + timedelta(minutes=self._minutes[group.name])
+                self._ends[group.name] = self.now + timedelta(minutes=self._jobs[group.name].minutes)
             else:
                 self._ends.pop(group.name, None)
         self.state = with_objects(self.state, {kinds.PODGROUPS: [replace(group, status=status)]})
@@ -221,6 +217,23 @@ class Morning:
         self.events[-1] = replace(
             last, metadata=replace(last.metadata, namespace=namespace, name=f"{name}.{len(self.events)}")
         )
+
+
+def _spec(one: Arrival) -> dict[str, Any]:
+    requests = {"cpu": str(one.cpu), "memory": f"{one.cpu * 3}Gi"}
+    return {"schedulerName": "muster", "containers": [{"name": "main", "resources": {"requests": requests}}]}
+
+
+def _done(one: Arrival, namespace: str, now: datetime) -> dict[str, Any]:
+    """Return a Job that has just completed."""
+    times = {"startTime": (now - timedelta(minutes=one.minutes)).isoformat(), "completionTime": now.isoformat()}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"namespace": namespace, "name": one.name, "uid": f"{one.name}-uid"},
+        "spec": {"parallelism": one.pods, "template": {"spec": _spec(one)}},
+        "status": {**times, "conditions": [{"type": "Complete", "status": "True"}]},
+    }
 
 
 def morning() -> list[Seen]:
