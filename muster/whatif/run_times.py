@@ -43,7 +43,10 @@ _FEWEST: Final = 3
 """Run times below which they don't show how much they differ: then each is taken to be between half and twice as long."""
 _SPREAD: Final = (0.5, 1.0, 2.0)
 _OVERDUE: Final = 0.5
-"""What runs longer than all that is known of its like is taken to go on for up to so much of the time that it has run."""
+"""What runs longer than all that is known of its like is taken to go on for up to twice as long as it has done so, and so much of the time that it has run
+at most."""
+_STARTS: Final = 2.0
+"""Seconds from a pod's start to that of what it runs, and to the next whole one: that is no delay."""
 _TRIES: Final = 64
 """Draws of which one has to be longer than what has passed."""
 _QUARTILES: Final = 1.34
@@ -81,7 +84,10 @@ class RunTime(Struct, frozen=True):
             found = np.minimum(np.exp(chosen + bandwidth * lots.standard_normal(count)), self.most)
             # Where none is longer, all that is known has been passed.
             whole = float(found[int((found > ran).argmax())])
-        return whole if whole > ran else ran * (1 + float(lots.uniform(0.0, _OVERDUE)))
+        if whole > ran:
+            return whole
+        passed = max(ran - max(self.seconds), 0.0)
+        return ran + float(lots.uniform(0.0, min(_OVERDUE * ran, 2 * passed + _STARTS)))
 
 
 @lru_cache(4096)
