@@ -212,15 +212,15 @@ STORY: Final = (
             _waits("train", "Running"),
             StoryCommand("kubectl get pods", running_pods(6)),
             StoryCommand("kubectl get pg train", succeeds(r"^train +Running +6 +6 +default")),
-            _waits("train", "Completed"),
         ),
     ),
     StoryStep(
-        "The same Job with nothing but an annotation: its PodGroup is made for it.",
+        "The Job has ended. The same with nothing but an annotation: its PodGroup is made for it.",
         {"again.yaml": _job("again", 'scheduling.k8s.io/group-min-member: "6"')},
         (
+            _waits("train", "Completed"),
             StoryCommand("kubectl apply -f again.yaml", succeeds("job.*/again created")),
-            StoryCommand("kubectl wait --for=condition=Complete job/again --timeout=60s", succeeds("met")),
+            StoryCommand("kubectl wait --for=jsonpath='{.status.ready}'=6 job/again --timeout=60s", succeeds("met")),
             StoryCommand("kubectl get pg", succeeds(r"^podgroup-[0-9a-f-]{36} +(Running|Completed) +6 ")),
         ),
     ),
