@@ -6,15 +6,17 @@ in the cache by a hash of what makes it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import binaries
@@ -24,6 +26,7 @@ import muster
 ROOT = Path(__file__).parents[2]
 MUSTER = f"muster:{muster.__version__}"
 FORMER = "muster:former"
+BASE = "localhost/base:made"
 WORKLOADS = ("docker.io/library/busybox:1.37", "localhost/pause:1")
 """One image by two names: what the documents' examples run, and what holds a pod's namespaces."""
 _INCLUDED = "python3,python3-venv,python-is-python3,ca-certificates"
@@ -175,7 +178,7 @@ def _make_base(target: Path) -> None:
         tree = Path(folder) / "base.tar"
         command = ("mmdebstrap", "--mode=root", "--variant=apt", f"--include={_INCLUDED}", "--format=tar", "")
         _run(*command, str(tree), "-", stdin=sources.read_text())
-        _write_archive(target, ["localhost/base:made"], tree.read_bytes(), {"Env": [f"PATH={_PATH}"]})
+        _write_archive(target, [BASE], tree.read_bytes(), {"Env": [f"PATH={_PATH}"]})
 
 
 def _muster() -> Path:
@@ -201,20 +204,31 @@ def _make_muster(base: Path, target: Path) -> None:
 
 def _build(base: Path, target: Path, sources: Path, tag: str, revision: str) -> None:
     """Build the Dockerfile of these sources as it is, upon the base."""
-    storage, registries = _folder() / "storage", _folder() / "registries.conf"
+    with tempfile.TemporaryDirectory(prefix="muster-engine-") as folder, engine(Path(folder), base) as buildah:
+        build = ("build", f"--build-arg=BASE={BASE}", f"--build-arg=REVISION={revision}", "--tag", tag, ".")
+        _run(str(buildah), *build, cwd=sources)
+        _run(str(buildah), "push", f"localhost/{tag}", f"docker-archive:{target}:{tag}")
+
+
+@contextlib.contextmanager
+def engine(folder: Path, base: Path | None = None) -> Iterator[Path]:
+    """Write a program into a folder that is buildah with a storage of its own, which has the base by the name `BASE`.
+
+    It builds as this machine can: without namespaces of its own, and with what pip and TLS heed here.
+    """
+    storage, registries, program = _folder() / "storage", _folder() / "registries.conf", folder / "buildah"
     registries.write_text("unqualified-search-registries = []\n")
-    settings = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay", "REGISTRIES_CONFIG_PATH": str(registries)}
     mounted = [f"--volume={each}:{each}:ro" for each in _OF_THE_MACHINE if Path(each).exists()]
-    arguments = ("--build-arg=BASE=localhost/base:made", f"--build-arg=REVISION={revision}")
-
-    def buildah(*words: str) -> None:
-        _run("buildah", "--root", str(storage), "--runroot", str(storage / "run"), *words, cwd=sources, **settings)
-
+    called = shlex.join(["buildah", "--root", str(storage), "--runroot", str(storage / "run")])
+    program.write_text(
+        f"#!/bin/sh\nexport BUILDAH_ISOLATION=chroot STORAGE_DRIVER=overlay REGISTRIES_CONFIG_PATH={shlex.quote(str(registries))}\n"
+        f'if [ "$1" = build ]; then shift; set -- build --layers {shlex.join(mounted)} "$@"; fi\nexec {called} "$@"\n'
+    )
+    program.chmod(0o700)
     try:
-        buildah("pull", f"docker-archive:{base}")
-        buildah("build", "--layers", *mounted, *arguments, "--tag", tag, ".")
-        buildah("push", f"localhost/{tag}", f"docker-archive:{target}:{tag}")
+        _run(str(program), "pull", f"docker-archive:{base or _base()}")
+        yield program
     finally:
         # Layers of sources that are gone; those of what the last build used stay.
-        buildah("rm", "--all")
-        buildah("rmi", "--prune")
+        _run(str(program), "rm", "--all")
+        _run(str(program), "rmi", "--prune")
