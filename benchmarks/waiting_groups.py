@@ -1,6 +1,6 @@
 """What it costs to keep 10,000 PodGroups in 1,000 queues, and that a Job that can't run costs the API server no pods.
 
-    python benchmarks/workloads.py [--groups 10000] [--queues 1000] [--idle 100] [--pods 1000]
+    python benchmarks/waiting_groups.py [--groups 10000] [--queues 1000] [--idle 100] [--pods 1000]
 
 Starts the real control plane (`make controlplane` first) without nodes, then `muster scheduler` as a process of its own,
 with --groups PodGroups that lack nodes. Prints how long after the last creation, and later after the last of many
