@@ -44,8 +44,8 @@ CI_ALONE := tests/sandbox tests/differential tests/node tests/deploy/test_instal
   tests/hostile/test_gate.py tests/hostile/test_bounded.py tests/ledger/histories/test_missing_rules.py \
   tests/rbac/test_accounts.py tests/rbac/test_collected_roles.py tests/certs/test_docs.py tests/project/test_verdict.py \
   tests/scheduler/simulator/test_shortcuts.py tests/certs/test_commands.py tests/cli/test_flags.py \
-  tests/webhooks/test_workloads_on_apiserver.py \
-  $(addprefix tests/story/test_,pages.py frameworks.py up.py why.py kube_batch_example.py native_groups.py groups_of_either_kind.py)
+  tests/webhooks/test_workloads_on_apiserver.py tests/scheduler/test_evicting_admission.py \
+  $(addprefix tests/story/test_,pages.py frameworks.py queue_commands.py up.py why.py kube_batch_example.py native_groups.py groups_of_either_kind.py)
 LOOP := -n $(WORKERS) --dist loadgroup $(CI_ALONE:%=--ignore=%)
 
 test: .venv/.installed lint controlplane  ## Lint, types, import contracts, and the tests, also on a real kube-apiserver
