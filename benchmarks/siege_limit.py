@@ -15,6 +15,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import endless_attack
 import siege
@@ -26,8 +27,9 @@ from muster.kube import auth
 from muster.kube.client import Client
 from muster.kube.http import HttpTransport
 from muster.model import kinds
+from muster.model.kinds import Kind
 
-_REGISTERED = (kinds.VALIDATING, kinds.MUTATING, kinds.POLICYBINDINGS, kinds.POLICIES)
+_REGISTERED: tuple[Kind[Any], ...] = (kinds.VALIDATING, kinds.MUTATING, kinds.POLICYBINDINGS, kinds.POLICIES)
 
 
 def main() -> None:
