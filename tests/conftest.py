@@ -76,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, meaning in selecting.MARKS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
     sys.addaudithook(selecting.guard)
+    planes_of_tests.use_real_loops()
 
 
 @pytest.hookimpl(wrapper=True)

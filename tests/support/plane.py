@@ -12,6 +12,7 @@ import contextlib
 import copy
 import itertools
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -67,6 +68,18 @@ class RealLoop(asyncio.SelectorEventLoop):
                 transport.abort()
             self.run_until_complete(asyncio.sleep(0))
         super().close()
+
+
+def use_real_loops() -> None:
+    """Have `asyncio.run` use such loops too: commands that are run within a test's process do."""
+    if sys.version_info >= (3, 14):
+        return  # policies are deprecated there, and what is tried on it opens no connections
+
+    class RealLoops(asyncio.DefaultEventLoopPolicy):
+        def new_event_loop(self) -> asyncio.AbstractEventLoop:
+            return RealLoop()
+
+    asyncio.set_event_loop_policy(RealLoops())
 
 
 def kubernetes_loop() -> asyncio.AbstractEventLoop:
