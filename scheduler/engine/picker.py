@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from scheduler.engine.highest_scores import NEVER, highest, highest_rows
 from scheduler.engine.plugin import Nodes, Plugin, Reach
@@ -62,26 +63,15 @@ class Scope(NamedTuple):
     tier: int | None = None
 
 
-class _PickedRows:
+class _PickedRows(Struct):
     """Rows that were picked for so many tasks at a time; ``after``: their scores once they are taken."""
 
-    __slots__ = ("after", "asked", "rows", "scope", "steps", "time")
-
-    def __init__(
-        self,
-        time: int,
-        scope: Scope | None,
-        asked: int,
-        rows: list[int],
-        after: dict[int, float],
-        steps: dict[int, int],
-    ) -> None:
-        self.time = time
-        self.scope = scope
-        self.asked = asked
-        self.rows = rows
-        self.after = after
-        self.steps = steps
+    time: int
+    scope: Scope | None
+    asked: int
+    rows: list[int]
+    after: dict[int, float]
+    steps: dict[int, int]
 
     def serves(self, time: int, scope: Scope | None, count: int) -> bool:
         """Whether it answers a question for ``count`` tasks as well."""
@@ -95,13 +85,13 @@ class _PickedRows:
 class _ClassScores:
     """What is known of one class: its request, the scores, and of which time they are."""
 
-    def __init__(self, vector: Vector, reach: Reach) -> None:
+    def __init__(self, vector: Vector) -> None:
         self.wanted = vectors.wanted_row(vector)
         self.demands = vectors.demands(vector)
         self.scores: Floats = _NONE
-        self.reach = reach
-        if reach is Reach.IDLE and max(vector) >= 2**62 // _MOST_STEPS:
-            self.reach = Reach.NODE
+        self.reach = Reach.CLUSTER
+        self.nearest = Reach.NODE if max(vector) >= 2**62 // _MOST_STEPS else Reach.IDLE
+        self.asked = -1
         self.ahead: dict[int, _UpcomingScores] = {}
         self.answer: _PickedRows | None = None
         self.seen = -1
@@ -172,7 +162,9 @@ class Picker:
 
     def at_once(self, kind: TaskClass) -> bool:
         """Whether many tasks of the class can be asked for in one question."""
-        return self._view(kind).reach is Reach.IDLE
+        view = self._view(kind)
+        self._look_again(kind, view)
+        return view.reach is Reach.IDLE
 
     def best(self, kind: TaskClass) -> int | None:
         """Return the best node that has room for a task now, or None."""
@@ -294,14 +286,24 @@ class Picker:
     def _view(self, kind: TaskClass) -> _ClassScores:
         view = self._views.get(kind)
         if view is None:
-            vector = kind.vector(self._table.axes)
-            reach = max((plugin.reach(kind) for plugin in self._plugins), key=_far, default=Reach.IDLE)
-            view = self._views[kind] = _ClassScores(vector, reach)
+            view = self._views[kind] = _ClassScores(kind.vector(self._table.axes))
+            self._look_again(kind, view)
         return view
+
+    def _look_again(self, kind: TaskClass, view: _ClassScores) -> None:
+        """Ask how far its plugins look: less far once claims that it shares have devices, and as far as before when that is undone."""
+        if view.asked == self._time or (view.asked >= 0 and not kind.constraints.devices):
+            return
+        view.asked = self._time
+        reach = max((plugin.reach(kind) for plugin in self._plugins), key=_far, default=Reach.IDLE)
+        reach = max(reach, view.nearest, key=_far)
+        if reach is not view.reach:
+            view.reach, view.seen = reach, -1
 
     def _refresh(self, kind: TaskClass, view: _ClassScores) -> None:
         if view.seen == self._time:
             return
+        self._look_again(kind, view)
         if view.seen < 0 or view.reach is Reach.CLUSTER:
             view.ahead.clear()
             view.scores = self._scores(kind, view, self._all, self._idle)

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from muster.model.amounts import Resources
 from muster.model.objects import Node
 from scheduler.model.claims import ChosenDevices, ClaimState, Devices, HeldClaim
 from scheduler.model.constraints import Constraints
@@ -55,6 +56,8 @@ class DeviceClaims:
         self._own: dict[str, tuple[list[ClaimState], _Shape]] = {}
         self._reaches: dict[tuple[bytes, Hashable], tuple[Placement, ...]] = {}
         self._found: dict[tuple[_Shape, Hashable], tuple[Chosen | None, str]] = {}
+        self._sharers: dict[tuple[Resources, bytes, GroupKey], tuple[TaskClass, list[list[TaskClass]]]] = {}
+        self._settled: dict[bytes, tuple[ChosenDevices, ...]] = {}
         self._sharing: dict[ResourceClaimKey, dict[GroupKey, tuple[int, list[TaskClass]]]] = {}
         self._lookup = lookup = ClaimLookup(view, self._extended)
         self._budget = DeviceBudget(lambda: lookup.namespaces)
@@ -64,14 +67,23 @@ class DeviceClaims:
     def merged(self, task: Task, job: JobInfo) -> Task:
         """Return a task of a job, in one class with all that share its claims, or whose own claims request the same and wait."""
         kind = self._extended.claiming(task)
+        among_these = kind.request, kind.constraints.signature, job.key
+        if among_these in self._sharers:
+            kind, lines = self._sharers[among_these]
+            for line in lines:
+                line.append(kind)
+            return replace(task, task_class=kind)
         demands = _with_shared(kind.constraints, job.shared_claims)
         waiting = self._all_waiting(demands)
         if waiting is None:
             if demands is not kind.constraints:
                 known = kind.request, demands.signature
                 kind = self._alike.setdefault(known, replace(kind, constraints=demands))
-            for claim in self._shared(demands):
-                self._sharing.setdefault(claim.key, {}).setdefault(job.key, (job.min_member, []))[1].append(kind)
+            sharing = [self._sharing.setdefault(claim.key, {}) for claim in self._shared(demands)]
+            lines = [each.setdefault(job.key, (job.min_member, []))[1] for each in sharing]
+            for line in lines:
+                line.append(kind)
+            self._sharers[among_these] = kind, lines
             return replace(task, task_class=kind)
         shape = _shape_of(waiting)
         among = (demands.of_nodes, demands.ports, demands.unsupported, demands.images, demands.claims, demands.peers)
@@ -158,13 +170,15 @@ class DeviceClaims:
         return found
 
     def shared(self, demands: Constraints) -> bool:
-        """Whether what one pod gets is gone for others elsewhere, or decides where they go."""
-        return bool(self._offers.shared) or not all(each.own for each in demands.devices)
+        """Whether what one pod gets is gone for others elsewhere, or decides where they go; not once all claims have devices."""
+        if demands.signature not in self._shapes and not self._waiting(demands):
+            return False
+        return bool(self._offers.shared) or bool(self._shared(demands))
 
     def counted(self, demands: Constraints) -> bool:
-        """Whether all pods of its class have claims of their own, and nodes can meet so many of these: a number, as of amounts."""
+        """Whether nodes can meet the claims of so many pods of its class: a number, as of amounts, or any where all have devices."""
         shape = self._shapes.get(demands.signature)
-        return shape is not None and self._counted(shape) is not None
+        return self._counted(shape) is not None if shape is not None else not self._waiting(demands)
 
     def supply(self, demands: Constraints) -> DeviceSupply | None:
         """Return what nodes have for a pod's claims, where these are for a number of like devices; None for others."""
@@ -251,6 +265,7 @@ class DeviceClaims:
                 self._take(first, row, sign)
             if users + sign == 0:
                 del self._chosen[choice.claim]
+                self._settled.clear()
         if sign < 0:
             del self._of[uid, row]
 
@@ -258,6 +273,9 @@ class DeviceClaims:
         own = self._own.get(uid)
         if own is not None:
             return self._chosen_for(*own, row) or ()
+        settled = self._settled.get(demands.signature)
+        if settled is not None:
+            return settled
         # Where nobody judged (the predicates are off), there may be nothing that could be done.
         if not self._view.known or any(map(self._lookup.wrong, demands.devices)):
             return ()
@@ -265,7 +283,11 @@ class DeviceClaims:
         chosen = self._chosen_for(waiting, _shape_of(waiting), row)
         groups = self._groups(demands)
         found = (*self._held(demands), *chosen) if chosen is not None else ()
-        return tuple(replace(each, group=groups.get(each.claim)) for each in found) if groups else found
+        if groups:
+            found = tuple(replace(each, group=groups.get(each.claim)) for each in found)
+        if not waiting:
+            self._settled[demands.signature] = found
+        return found
 
     # ── pods that share a claim ──────────────────────────────────────────────────────────────────────────────────
 

@@ -18,7 +18,12 @@ from device_objects import (
     standing,
     template,
 )
+from examples import examples
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from scheduler.configuration import config
+from scheduler.engine.picker import Picker
 from scheduler.model.pod_claims import ClaimingGroup
 
 OF_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "t"}
@@ -156,3 +161,42 @@ def test_what_the_group_lacks_is_said():
     assert (
         "1 cpu is free on the 1 node that takes them: short by 1 cpu (of 2 nodes 1 is without the devices that its claims request)"
     ) in message(*nodes, *cluster[1:], offered("a", "d1", "d2"))
+
+
+@st.composite
+def worlds(draw):
+    """Nodes of several sizes, devices of one node or of all, and gangs whose pods share claims, some with devices already."""
+    nodes = [f"node{number}" for number in range(draw(st.integers(1, 5)))]
+    everything = [small(name, draw(st.integers(1, 6))) for name in nodes]
+    everything += [device_class(), template()]
+    for name in [*nodes, ""]:
+        devices = [f"d{number}" for number in range(draw(st.integers(0, 3)))]
+        everything += [offered(name, *devices)] if devices else []
+    for number in range(draw(st.integers(1, 4))):
+        made, size = group(draw(st.integers(1, 5))), draw(st.integers(1, 5))
+        gang, shared = f"g{number}", f"c{number}"
+        everything.append({**made, "metadata": {**made["metadata"], "name": gang}})
+        has = draw(st.sampled_from([None, *nodes]))
+        everything.append(claim(shared) if has is None else {**allocated(shared, "d9", on=has)})
+        for place in range(size):
+            own = draw(st.integers(0, 9)) == 0
+            name = f"{gang}p{place}"
+            everything.append(pod(name, shared, own=own, group=gang))
+            everything += [claim(f"{name}-gpu", pod=name)] if own else []
+    return everything
+
+
+@pytest.mark.parametrize("policy", [None, config.DEFAULT], ids=["predicates alone", "as shipped"])
+@settings(max_examples=examples(90))
+@given(worlds())
+def test_many_pods_that_share_a_claim_are_placed_as_one_by_one(policy, world):
+    more = {"policy": policy} if policy else {}
+
+    def placed():
+        plan = decided(*world, **more).plan
+        return [(bind.task.name, bind.node, [each.devices for each in bind.devices]) for bind in plan.binds]
+
+    together = placed()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Picker, "at_once", lambda *_: False)
+        assert placed() == together
