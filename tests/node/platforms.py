@@ -66,6 +66,8 @@ def settled(nodes: Nodes) -> None:
         if nodes.kubectl("get", "deployment", f"muster-{program}", "--namespace", SPACE, "--ignore-not-found"):
             words = ("rollout", "status", f"deployment/muster-{program}", "--namespace", SPACE, "--timeout=300s")
             nodes.kubectl(*words)
+    # A rollout is done while those that it replaced still end, and are listed.
+    until(lambda: not any("deletionTimestamp" in each["metadata"] for each in pods(nodes)))
 
 
 def refuses(nodes: Nodes) -> bool:
