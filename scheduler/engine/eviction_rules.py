@@ -56,14 +56,14 @@ def preemptions(session: Session, arguments: EvictionArguments) -> list[Eviction
 
     So that node is taken whose most important victim is the least important, as kube-scheduler does.
     """
-    levels = cache(partial(_levels, session))
+    lesser = cache(partial(_lesser, session))
     queues = session.queues if len(session.snapshot.priorities) > 1 else ()
-    least = sorted({level for name in queues for level in levels(name)[:-1]})[:_MOST_LEVELS]
+    least = sorted({level for name in queues for level in lesser(name)})[:_MOST_LEVELS]
     everybody = preemption(session, arguments)
 
     def up_to(most: int) -> EvictionRules:
         def eligible(queue: QueueState, task: Task) -> bool:
-            return most in levels(queue.name)[:-1] and most < _priority(session, session.victims.job_of(task))
+            return most in lesser(queue.name) and most < _priority(session, session.victims.job_of(task))
 
         def permits(task: Task) -> bool:
             return _priority(session, session.victims.job_of(task)) <= most
@@ -73,9 +73,9 @@ def preemptions(session: Session, arguments: EvictionArguments) -> list[Eviction
     return [*map(up_to, least), everybody]
 
 
-def _levels(session: Session, queue: str) -> list[int]:
-    """Return the priorities of a queue's jobs that have pods which might be evicted, ascending."""
-    return sorted({_priority(session, job) for job in session.victims.owners(queue)})
+def _lesser(session: Session, queue: str) -> list[int]:
+    """Return the priorities of a queue's jobs that have pods which might be evicted, but for the highest, ascending."""
+    return sorted({_priority(session, job) for job in session.victims.owners(queue)})[:-1]
 
 
 def _priority(session: Session, job: JobState) -> int:

@@ -162,9 +162,7 @@ class Picker:
 
     def at_once(self, kind: TaskClass) -> bool:
         """Whether many tasks of the class can be asked for in one question."""
-        view = self._view(kind)
-        self._look_again(kind, view)
-        return view.reach is Reach.IDLE
+        return self._view(kind).reach is Reach.IDLE
 
     def best(self, kind: TaskClass) -> int | None:
         """Return the best node that has room for a task now, or None."""
@@ -287,7 +285,7 @@ class Picker:
         view = self._views.get(kind)
         if view is None:
             view = self._views[kind] = _ClassScores(kind.vector(self._table.axes))
-            self._look_again(kind, view)
+        self._look_again(kind, view)
         return view
 
     def _look_again(self, kind: TaskClass, view: _ClassScores) -> None:
@@ -303,7 +301,6 @@ class Picker:
     def _refresh(self, kind: TaskClass, view: _ClassScores) -> None:
         if view.seen == self._time:
             return
-        self._look_again(kind, view)
         if view.seen < 0 or view.reach is Reach.CLUSTER:
             view.ahead.clear()
             view.scores = self._scores(kind, view, self._all, self._idle)

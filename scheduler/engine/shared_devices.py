@@ -28,8 +28,11 @@ def without_the_rest(session: SessionView, kind: TaskClass, nodes: Nodes, able: 
     """
     devices = session.devices
     refused = np.zeros(len(nodes), dtype=np.bool_)
+    sharing = list(devices.sharing(kind))
+    if not sharing:
+        return refused
     alike = list(devices.reach.alike(nodes.rows[able])) if not devices.reach.local else []
-    for tasks in devices.sharing(kind):
+    for tasks in sharing:
         room = _Room(session, Counter(tasks), session.future if nodes.later else session.idle, open_to)
         has = room.alone.copy() if devices.reach.local else np.zeros(len(nodes.table.nodes), dtype=np.bool_)
         for first, others in alike:

@@ -97,9 +97,8 @@ class Constraints(Struct, frozen=True, dict=True):
         if devices == self.devices:
             return self
         stated = (sorted(self.ports), self.unsupported, self.images, self.claims, devices)
-        digests = sorted(each.digest for each in self.peers)
-        signature = b"".join([self.of_nodes, _encode(stated), self.pod_terms.signature, *digests])
-        return replace(self, devices=devices, signature=signature)
+        signature = _signature(self.of_nodes, stated, self.pod_terms)
+        return replace(self, devices=devices, peers=frozenset(), signature=signature).among(self.peers)
 
     @cached_property
     def counted_as(self) -> tuple[Hashable, ...]:
@@ -169,7 +168,7 @@ def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
     used = pod_claims.of_pod(metadata, spec)
     of_nodes = _encode((spec.node_selector or {}, wanted, spec.tolerations or ()))
     return Constraints(
-        signature=of_nodes + _encode((sorted(ports), unsupported, names, mounted, used)) + pod_terms.signature,
+        signature=_signature(of_nodes, (sorted(ports), unsupported, names, mounted, used), pod_terms),
         of_nodes=of_nodes,
         selector=tuple(sorted((spec.node_selector or {}).items())),
         required=wanted.required if wanted else None,
@@ -182,6 +181,11 @@ def _of_pod(metadata: Meta, spec: PodSpec) -> Constraints:
         devices=used,
         pod_terms=pod_terms,
     )
+
+
+def _signature(of_nodes: bytes, stated: tuple[object, ...], pod_terms: PodTerms) -> bytes:
+    """Return what is equal for the same demands: of nodes, what else is stated, and of other pods."""
+    return of_nodes + _encode(stated) + pod_terms.signature
 
 
 def _host_ports(spec: PodSpec) -> Iterable[Port]:

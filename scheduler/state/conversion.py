@@ -209,8 +209,7 @@ def disruption(group: Meta) -> Disruption:
 def shared_claims(group: Meta) -> SharedClaims | None:
     """Return the ResourceClaims that the native PodGroup shares among its pods for which a group stands; None where it has none."""
     owner = group.controller()
-    stated = native_groups.claims_of(group)
-    if not stated or owner is None or not native_groups.is_native(owner):
+    if owner is None or not native_groups.is_native(owner) or not (stated := native_groups.claims_of(group)):
         return None
     found = (
         tuple(str(each.get(key) or "") for key in ("name", "resourceClaimName", "resourceClaimTemplateName"))

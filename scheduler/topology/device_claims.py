@@ -68,29 +68,33 @@ class DeviceClaims:
         """Return a task of a job, in one class with all that share its claims, or whose own claims request the same and wait."""
         kind = self._extended.claiming(task)
         among_these = kind.request, kind.constraints.signature, job.key
-        if among_these in self._sharers:
-            kind, lines = self._sharers[among_these]
-            for line in lines:
-                line.append(kind)
-            return replace(task, task_class=kind)
-        demands = _with_shared(kind.constraints, job.shared_claims)
-        waiting = self._all_waiting(demands)
-        if waiting is None:
-            if demands is not kind.constraints:
-                known = kind.request, demands.signature
-                kind = self._alike.setdefault(known, replace(kind, constraints=demands))
-            sharing = [self._sharing.setdefault(claim.key, {}) for claim in self._shared(demands)]
-            lines = [each.setdefault(job.key, (job.min_member, []))[1] for each in sharing]
-            for line in lines:
-                line.append(kind)
-            self._sharers[among_these] = kind, lines
-            return replace(task, task_class=kind)
+        if among_these not in self._sharers:
+            demands = _with_shared(kind.constraints, job.shared_claims)
+            waiting = self._all_waiting(demands)
+            if waiting is not None:
+                return replace(task, task_class=self._like(task, kind, demands, waiting))
+            self._sharers[among_these] = self._sharer(kind, demands, job)
+        kind, lines = self._sharers[among_these]
+        for line in lines:
+            line.append(kind)
+        return replace(task, task_class=kind)
+
+    def _sharer(self, kind: TaskClass, demands: Constraints, job: JobInfo) -> tuple[TaskClass, list[list[TaskClass]]]:
+        """Return the class of a job's tasks with these demands, and the lines of those who share each of its claims."""
+        if demands is not kind.constraints:
+            known = kind.request, demands.signature
+            kind = self._alike.setdefault(known, replace(kind, constraints=demands))
+        sharing = [self._sharing.setdefault(claim.key, {}) for claim in self._shared(demands)]
+        return kind, [each.setdefault(job.key, (job.min_member, []))[1] for each in sharing]
+
+    def _like(self, task: Task, kind: TaskClass, demands: Constraints, waiting: list[ClaimState]) -> TaskClass:
+        """Return the class of all tasks whose own claims request the same as these, and wait."""
         shape = _shape_of(waiting)
         among = (demands.of_nodes, demands.ports, demands.unsupported, demands.images, demands.claims, demands.peers)
         first = self._alike.setdefault((kind.request, shape, *among, demands.pod_terms.signature), kind)
         self._own[task.uid] = (waiting, shape)
         self._shapes[first.constraints.signature] = shape
-        return replace(task, task_class=first)
+        return first
 
     def asked(self, kind: TaskClass) -> bool:
         """Whether pods of a class claim devices, or request a resource that a class of devices stands for."""
