@@ -123,7 +123,7 @@ async def find_out(
         )
         return await dry_run.apply(some), dry_run.ledgers()
 
-    with _as_kinds_have_it():
+    try:
         hypernodes = tuple(_hypernodes(manifests))
         state = network.with_tiers(state, hypernodes, policy) if cluster is None or hypernodes else state
         answers, ledgers = await try_out(manifests)
@@ -138,20 +138,9 @@ async def find_out(
         else:
             with cluster.supposing(after) as made:
                 starts = tuple(_starts(made, supposed, wanted, trying=trying))
-        return AdmissionForecast(verdicts, starts, after)
-
-
-@contextlib.contextmanager
-def _as_kinds_have_it() -> Iterator[None]:
-    """Say of an object that isn't what its kind has that it is malformed.
-
-    Raises:
-        MalformedObjectError: it is.
-    """
-    try:
-        yield
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"an object isn't what its kind has: {error}") from error
+    return AdmissionForecast(verdicts, starts, after)
 
 
 def _hypernodes(manifests: Iterable[Manifest]) -> Iterator[HyperNode]:
