@@ -167,10 +167,20 @@ def postponement(session: Session, job: JobState, why: Obstacle) -> RequeueState
     wait = _wait(session, job)
     tries = wait.tries if wait is not None else 0
     idle = _picture(session, job) if why.reason is Reason.NOT_ENOUGH_RESOURCES else _ANY
-    pause = min(_FIRST * 2.0 ** min(tries, 10), _MOST if idle else _MOST_IDLE)
+    pause = _pause(tries, idle)
     now = session.now.timestamp()
     session.deadlines.after(pause)
     return RequeueState(since=now, tries=tries + 1, until=now + pause, idle=idle)
+
+
+def _pause(tries: int, idle: int) -> float:
+    """Return the seconds for which a group waits that was taken back so often before."""
+    return min(_FIRST * 2.0 ** min(tries, 10), _MOST if idle else _MOST_IDLE)
+
+
+def taken_back(wait: RequeueState) -> float:
+    """Return when a group was taken back the last time, in seconds of the epoch."""
+    return wait.until - _pause(wait.tries - 1, wait.idle)
 
 
 def _wait(session: Session, job: JobState) -> RequeueState | None:

@@ -26,7 +26,7 @@ from scheduler.engine.policy import Policy
 from scheduler.leader.backoff import RequeueTimers, ReservationRetries
 from scheduler.leader.intervals import MIN_CYCLE_INTERVAL_SECONDS
 from scheduler.model.plan import GroupStatus, Plan, Urgency
-from scheduler.model.snapshot import GroupKey, Phase, ReservedNodes, Snapshot, TaskStatus
+from scheduler.model.snapshot import GroupKey, JobInfo, Phase, RequeueState, ReservedNodes, Snapshot, TaskStatus
 from scheduler.simulator.admission import SimulatedAdmission
 from scheduler.simulator.event_queue import EventQueue
 from scheduler.simulator.gangs import SimulatedGang
@@ -187,8 +187,7 @@ class Simulation:
         # Somebody keeps those that wait beside idle nodes from starting: what follows is chosen as if they weren't there.
         beside = {bind.group for bind in now.binds}
         jobs = tuple(job for job in snapshot.jobs if job.key not in beside)
-        moment = self._moment.timestamp()
-        waits = {job.uid: wait for job in jobs if (wait := requeue.recorded(job.conditions)) and wait.until <= moment}
+        waits = self._postponed(jobs, now)
         # Taken back once more, they wait for other nodes than there are: a leader remembers that, the cluster doesn't.
         admitted = tuple(
             replace(job, phase=Phase.INQUEUE) if job.uid in waits and job.phase is Phase.PENDING else job
@@ -209,6 +208,35 @@ class Simulation:
             kept = kept._replace(nodes=tuple(dict.fromkeys([*idle, *kept.nodes]))[: len(kept.nodes)])
         self._reserved = kept
         self._cluster.remember(kept, {})
+
+    def _postponed(self, jobs: Iterable[JobInfo], now: Plan) -> dict[str, RequeueState]:
+        """Return by uid the groups that may be admitted again once nodes change, as far as the cluster shows it: the others wait for room alone.
+
+        Nodes have changed since a pod was placed, and since one was taken back that was admitted again. What would be admitted `now` all the same isn't,
+        so that it waits for another change.
+        """
+        moment = self._moment.timestamp()
+        recorded = {job.uid: wait for job in jobs if (wait := requeue.recorded(job.conditions))}
+        again = [
+            requeue.taken_back(recorded[job.uid])
+            for job in jobs
+            if job.phase is Phase.INQUEUE and job.uid in recorded and recorded[job.uid].idle
+        ]
+        begun = [
+            pod.status.start_time.timestamp()
+            for gang in self.lifecycle.gangs.values()
+            for pod in gang.pods.values()
+            if pod.spec.node_name and pod.status.start_time is not None
+        ]
+        changed_at = max([*again, *begun], default=0.0)
+        admissible = {key for key, status in now.groups.items() if status.phase is not Phase.PENDING}
+        return {
+            job.uid: wait
+            for job in jobs
+            if (wait := recorded.get(job.uid)) is not None
+            and wait.until <= moment
+            and (job.key in admissible or not wait.idle or requeue.taken_back(wait) > changed_at)
+        }
 
     def _supposed(self, snapshot: Snapshot) -> Plan:
         return decide(snapshot, self._setup.policy, self._moment, DecisionCache(), records=False)

@@ -267,3 +267,33 @@ def test_with_exact_run_times_all_that_fits_has_a_time_and_it_is_no_later_than_o
     assert all(each.middle is not None for each in found.values())
     ends = 60 * (60 + sum(minutes for _, minutes in (*running, *waiting)) + len(waiting))
     assert all(each.middle <= TAKEN + timedelta(seconds=ends) for each in found.values() if each.middle is not None)
+
+
+def taken_back(objects: list[dict[str, Any]], phase: str, message: str) -> list[dict[str, Any]]:
+    """Return a group of one pod in a phase, which was taken back before, as its status says."""
+    condition = {"type": "Postponed", "status": "True", "reason": "NotEnoughResources", "message": message}
+    objects[0]["status"] |= {"phase": phase, "conditions": [condition]}
+    objects[0]["spec"]["minResources"] = objects[1]["spec"]["containers"][0]["resources"]["requests"]
+    return objects
+
+
+@pytest.mark.parametrize(
+    ("again", "began", "earliest"),
+    [
+        ("", "11:00", 30),
+        ("2 attempts came to nothing; the next is after 2026-01-01T11:50:00Z", "11:00", 1),
+        ("", "11:55", 1),
+    ],
+    ids=["nothing changed", "another was admitted again", "a pod was placed"],
+)
+def test_what_was_taken_back_waits_for_room_alone_once_nodes_have_changed(again, began, earliest):
+    running = [lasting(gang(f"first-{name}", [2], "q", name), "90m") for name in ("a", "b")]
+    running[1][1]["status"]["startTime"] = f"2026-01-01T{began}:00Z"
+    small, wide = (lasting(gang(name, [cpu], "q"), "10m") for name, cpu in (("small", 2), ("wide", 4)))
+    taken_back(small, "Pending", "1 attempt came to nothing; the next is after 2026-01-01T11:49:00Z")
+    # It has room in two nodes, and not in one: it is taken back after a minute.
+    taken_back(wide, "Inqueue", again)
+    nodes = [node(name, {"cpu": "4"}) for name in ("a", "b")]
+    middle = forecast(*nodes, queue("q"), *running[0], *running[1], *small, *wide)["small"].middle
+    assert middle is not None
+    assert timedelta() <= middle - TAKEN - earliest * MINUTE <= MINUTE
