@@ -81,6 +81,19 @@ def pause(found: Starts) -> float:
     return _PAUSE if found.missing else INTERVAL
 
 
+async def keep_playing(
+    latest: Callable[[], Seen],
+    play: Callable[[Seen], Awaitable[Starts]],
+    told: Callable[[Starts], None],
+    pause: Callable[[Starts], float] = pause,
+) -> None:
+    """Play the latest reading again and again until it is cancelled; what comes of it goes to ``told``."""
+    while True:
+        found = await play(latest())
+        told(found)
+        await asyncio.sleep(pause(found))
+
+
 class ToldStarts:
     """Overviews with expected starts: `run` plays what was told last, again and again until it is cancelled; what is told next has what came of it."""
 
@@ -100,10 +113,14 @@ class ToldStarts:
     async def run(self) -> None:
         """Play."""
         await self._read.wait()
-        while True:
-            assert self._seen is not None, "something was told"
-            self._starts = await self._play(self._seen)
-            await asyncio.sleep(self._pause(self._starts))
+        await keep_playing(self._latest, self._play, self._learn, self._pause)
+
+    def _latest(self) -> Seen:
+        assert self._seen is not None, "something was told"
+        return self._seen
+
+    def _learn(self, found: Starts) -> None:
+        self._starts = found
 
 
 def with_starts(overview: Overview, starts: Starts) -> Overview:

@@ -82,7 +82,11 @@ def forecasts(
     plays: list[Play] = [first]
     while not forecaster.exact and _goes_on(len(plays), time.process_time() - began, seconds):
         plays.append(forecaster.play(len(plays), lambda now: now >= first.until, alone))
-    return list(forecaster.summary(plays).values())
+    begun = time.process_time()
+    reasons = forecaster.reasons(
+        frozenset.intersection(*(each.never for each in plays)), lambda _: time.process_time() - begun >= share
+    )
+    return list(forecaster.summary(plays, reasons).values())
 
 
 def enough_for(state: ClusterObjects) -> float:

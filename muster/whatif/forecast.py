@@ -25,11 +25,14 @@ from muster.whatif.cluster_view import PODGROUPS, ClusterObjects
 from muster.whatif.policies import without_evictions
 from muster.whatif.run_times import RunHistory, RunTime, of_workload
 from muster.whatif.simulated_admission import InMemoryAdmission
-from muster.whatif.start_forecast import NAMED, StartForecast
+from muster.whatif.start_forecast import NAMED, SUSPENDED, StartForecast
 from scheduler.engine.policy import Policy
+from scheduler.engine.requeue import recorded
+from scheduler.model.records import Record
 from scheduler.model.snapshot import GroupKey
 from scheduler.simulator import scenario
 from scheduler.simulator.engine import Simulation
+from scheduler.simulator.trace import TraceJob
 from scheduler.state import conversion
 from scheduler.state.aggregated_pods import GroupName
 from webhooks.settings import WebhookSettings
@@ -38,6 +41,8 @@ HORIZON: Final = 14 * 86400.0
 """Seconds: what starts later starts at no time that anybody can tell."""
 _HOPE: Final = 60.0
 """Seconds for which what waits is given its chance once nothing ends any more: with thousands of groups a day of that takes hours."""
+_AGAIN: Final = 400.0
+"""The same where it is asked whether something starts at all: one that was taken back is admitted again within five minutes."""
 _FOREVER: Final = "inf"
 _LARGE: Final = 2000
 """Groups beyond which nothing is evicted in a play: to try that takes most of the time of a decision there."""
@@ -76,6 +81,11 @@ class _PlayedGroup(Struct):
         placed = sum(bool(pod.spec.node_name) for pod in self.pods)
         return self.group.status.phase != COMPLETED and placed < max(self.group.spec.min_member, 1)
 
+    def pause(self, now: datetime) -> float:
+        """Return the seconds until it may be admitted again, where it waits and was taken back."""
+        wait = recorded(self.group.status.conditions or ()) if self.waits else None
+        return max(wait.until - now.timestamp(), 0.0) if wait is not None else 0.0
+
 
 class Forecaster:
     """A cluster of which futures are played. Each play takes about as long as to decide about everything once for each group that ends."""
@@ -91,6 +101,7 @@ class Forecaster:
             each.time = of_workload(each.jobs, each.pods, each.group.metadata, history)
         self.waiting = tuple(each.key for each in self._workloads.values() if each.waits)
         self._endless = _endless(self._workloads.values())
+        self._hope = _HOPE + max((each.pause(state.taken) for each in self._workloads.values()), default=0.0)
         self._history = history
         self.arriving = history.arrivals.days(state.taken) > 0
         """Whether what arrives later can be played: at least a day of arrivals is known."""
@@ -116,18 +127,12 @@ class Forecaster:
             UnreadableObjectError: the cluster can't be simulated.
         """
         lots = default_rng(seed)
-        objects = dict(self._state.objects) | self._with_run_times(lots)
-        found = scenario.of_objects(objects, self._schedulers, seed, HORIZON)
-        admission = InMemoryAdmission(WebhookSettings(found.schedulers, delay=self._policy.enqueues))
-        # Nobody asks for shares over time; of a thousand queues they take a third of a play.
-        setup = replace(found.setting(self._policy, admission), start=self._state.taken, resumes=True, queues=())
-        pace = self._pace or (_BUSY if alone is not None else None)
-        if pace is not None:
-            setup = replace(setup, rests=True, pace=pace[0], stretch=pace[1])
+        drawn = {name: self._drawn(each, lots) for name, each in self._workloads.items()}
+        arrivals: Iterable[TraceJob] = ()
         if alone is not None:
             arrivals = self._history.arrivals.coming(self._state.taken, HORIZON, lots, self._history.of_arrival)
-            setup = replace(setup, trace=arrivals)
-        simulation = Simulation(setup)
+        pace = self._pace or (_BUSY if alone is not None else None)
+        simulation = self._simulation(seed, drawn, pace, arrivals)
         gangs = simulation.lifecycle.gangs
         never: frozenset[GroupKey] = alone.never if alone is not None else frozenset()
         left = {(key.namespace, key.name): key for key in self.waiting if key not in never}
@@ -144,7 +149,7 @@ class Forecaster:
                 until = simulation.lifecycle.now
             return not left or until < math.inf
 
-        simulation.run(lambda _: None, enough, hope=_HOPE)
+        simulation.run(lambda _: None, enough, hope=self._hope)
         # Those that ended between two looks are no longer among the groups.
         for gang in simulation.lifecycle.history:
             if gang.home in left and gang.started is not None:
@@ -153,13 +158,64 @@ class Forecaster:
             never = frozenset(left.values())
         return Play({key: starts.get(key, math.inf) for key in self.waiting}, until, never)
 
-    def summary(self, plays: Sequence[Play]) -> dict[GroupKey, StartForecast]:
-        """Sum plays up, at least one."""
-        return {key: self._summed(key, plays) for key in self.waiting}
+    def reasons(self, never: Iterable[GroupKey], cut: Callable[[float], bool] = lambda _: False) -> dict[GroupKey, str]:
+        """Return which groups that never start in a play don't either once all has ended of which nobody says how long it runs; with the reason, as `StartForecast` has it.
 
-    def _summed(self, key: GroupKey, plays: Sequence[Play]) -> StartForecast:
+        Args:
+            never: of these groups.
+            cut: as of `play`; then nothing is known.
+
+        Raises:
+            UnreadableObjectError: the cluster can't be simulated.
+        """
+        left = {(key.namespace, key.name): key for key in never}
+        if not left:
+            return {}
+        lots = default_rng(0)
+        drawn = {name: self._drawn(each, lots) for name, each in self._workloads.items()}
+        # When something ends doesn't matter here, only whether it does: all at once takes the fewest decisions.
+        ends = {name: (_sooner(whole), _sooner(rest)) for name, (whole, rest) in drawn.items()}
+        simulation = self._simulation(0, ends, self._pace or _BUSY)
+        simulation.run(lambda _: None, lambda: cut(simulation.lifecycle.now), hope=self._hope + _AGAIN)
+        if cut(simulation.lifecycle.now):
+            return {}
+        for gang in simulation.lifecycle.history:
+            if gang.started is not None:
+                left.pop(gang.home, None)
+        records = simulation.look().records if left else {}
+        return {key: self._reason(key, records.get(key)) for key in left.values()}
+
+    def _reason(self, key: GroupKey, record: Record | None) -> str:
+        if any(map(conversion.suspended_by_user, self._workloads[key.namespace, key.name].jobs)):
+            return SUSPENDED
+        return record.reason.value if record is not None and record.reason is not None else ""
+
+    def _simulation(
+        self,
+        seed: int,
+        seconds: Mapping[GroupName, tuple[float, float]],
+        pace: tuple[float, float] | None,
+        arrivals: Iterable[TraceJob] = (),
+    ) -> Simulation:
+        """Prepare a play in which workloads run for so many seconds, and for so many more where they run."""
+        objects = dict(self._state.objects) | self._with_run_times(seconds)
+        found = scenario.of_objects(objects, self._schedulers, seed, HORIZON)
+        admission = InMemoryAdmission(WebhookSettings(found.schedulers, delay=self._policy.enqueues))
+        # Nobody asks for shares over time; of a thousand queues they take a third of a play.
+        setup = replace(found.setting(self._policy, admission), start=self._state.taken, resumes=True, queues=())
+        if pace is not None:
+            setup = replace(setup, rests=True, pace=pace[0], stretch=pace[1])
+        return Simulation(replace(setup, trace=arrivals))
+
+    def summary(self, plays: Sequence[Play], reasons: Mapping[GroupKey, str]) -> dict[GroupKey, StartForecast]:
+        """Sum plays up, at least one; ``reasons``: as `reasons` returns them."""
+        return {key: self._summed(key, plays, reasons) for key in self.waiting}
+
+    def _summed(self, key: GroupKey, plays: Sequence[Play], reasons: Mapping[GroupKey, str]) -> StartForecast:
         early, middle, late = quantiles([each.starts[key] for each in plays])
         if all(key in each.never for each in plays):
+            if key in reasons:
+                return StartForecast(key, reason=reasons[key])
             return StartForecast(key, unknown=self._unknown(key.namespace))
         if math.isinf(middle):
             # Until then it hadn't started in half of the plays.
@@ -176,9 +232,8 @@ class Forecaster:
 
     # ── run times ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _with_run_times(self, lots: Generator) -> dict[Kind[Any], tuple[Any, ...]]:
+    def _with_run_times(self, drawn: Mapping[GroupName, tuple[float, float]]) -> dict[Kind[Any], tuple[Any, ...]]:
         """Return the Jobs and the pods that haven't ended, with the time that each runs from now on."""
-        drawn = {name: self._drawn(each, lots) for name, each in self._workloads.items()}
         pods, jobs = [], []
         for pod in self._state.of(kinds.PODS):
             if pod.status.phase not in _ENDED:
@@ -207,6 +262,11 @@ class Forecaster:
     def _ran(self, each: _PlayedGroup) -> float:
         """Return for how many seconds a workload has had pods on nodes."""
         return max((self._state.taken - each.began).total_seconds(), 0.0) if each.began is not None else 0.0
+
+
+def _sooner(seconds: float) -> float:
+    """Return a second for what ends, or may end as far as is known; what ends too late to count goes on."""
+    return math.inf if HORIZON < seconds < math.inf else 1.0
 
 
 def quantiles(seconds: Sequence[float]) -> tuple[float, float, float]:

@@ -187,7 +187,7 @@ def test_what_never_starts_even_if_nothing_arrives_is_told_and_is_not_waited_for
     alone = found.play(0)
     play = found.play(1, lambda now: bool(looks.append(now)), alone)
     assert max(looks, default=0.0) < DAY
-    huge = next(each for key, each in found.summary([play]).items() if key.name == "huge")
+    huge = next(each for key, each in found.summary([play], {}).items() if key.name == "huge")
     assert huge.text(TAKEN) == "no time can be told: it doesn't start within two weeks as the cluster is"
 
 

@@ -33,7 +33,8 @@ def lasting(objects: list[dict[str, Any]], text: str, began: str = "2026-01-01T1
 
 def forecast(*objects: Any, history: RunHistory | None = None, plays: int = 1) -> dict[str, StartForecast]:
     found = Forecaster(state(objects), POLICY, ["muster"], history or RunHistory())
-    summed = found.summary([found.play(number) for number in range(plays)])
+    played = [found.play(number) for number in range(plays)]
+    summed = found.summary(played, found.reasons(played[0].never))
     return {each.name: one for each, one in summed.items()}
 
 
@@ -86,6 +87,52 @@ def test_what_never_fits_has_no_time():
     found = forecast(node("n", {"cpu": "4"}), queue("q"), *lasting(gang("large", [8], "q"), "1m"))
     assert found["large"].text(TAKEN) == "no time can be told: it doesn't start within two weeks as the cluster is"
     assert found["large"].brief(TAKEN) == "not in 2 weeks"
+
+
+def test_what_time_does_not_help_says_so_and_not_that_run_times_are_missing():
+    """Beside it runs what nobody says the run time of."""
+    suspended = held_job("suspended", 1, 1)
+    suspended["metadata"]["annotations"] = {}
+    objects = (
+        *(node("n", {"cpu": "4"}), queue("q"), queue("closed", "Closed"), *gang("endless", [3], "q", "n")),
+        *(*gang("lost", [1], "nowhere"), *gang("late", [1], "closed"), *gang("few", [1], "q", minimum=2)),
+        *(*gang("suspended", [], "q", minimum=1), suspended, *gang("large", [8], "q"), *gang("next", [4], "q")),
+    )
+    found = forecast(*objects)
+    assert {name: one.brief(TAKEN) for name, one in found.items()} == {
+        "lost": "queue missing",
+        "late": "queue closed",
+        "few": "lacks pods",
+        "suspended": "suspended",
+        "large": "not in 2 weeks",
+        "next": "no run times",
+    }
+    assert {name: one.text(TAKEN).partition(": ")[2].partition(";")[0] for name, one in found.items()} == {
+        "lost": "its queue doesn't exist",
+        "late": "its queue is closed",
+        "few": "fewer of its pods exist than start together",
+        "suspended": "its Job is suspended by its user",
+        "large": "it doesn't start within two weeks as the cluster is",
+        "next": "nobody says how long PodGroup team/endless will run",
+    }
+    for one in found.values():
+        assert StartForecast.read(one.data(), one.unknown).text(TAKEN) == one.text(TAKEN)
+
+
+def test_what_others_keep_for_longer_than_two_weeks_is_not_said_to_lack_run_times():
+    running = [*lasting(gang("long", [2], "q", "n"), "500h"), *gang("endless", [1], "q", "n")]
+    found = forecast(node("n", {"cpu": "4"}), queue("q"), *running, *gang("wide", [3], "q"), *gang("other", [2], "q"))
+    assert found["wide"].brief(TAKEN) == "not in 2 weeks"
+    assert found["other"].brief(TAKEN) == "no run times"
+
+
+def test_what_was_taken_back_has_a_time_where_nothing_else_is_going_to_happen():
+    again = taken_back(
+        gang("again", [2], "q"), "Pending", "3 attempts came to nothing; the next is after 2026-01-01T12:04:00Z"
+    )
+    found = forecast(node("n", {"cpu": "4"}), queue("q"), *again)
+    assert found["again"].middle is not None
+    assert 4 * MINUTE <= found["again"].middle - TAKEN <= 5 * MINUTE
 
 
 def test_of_history_come_the_middle_and_the_interval():

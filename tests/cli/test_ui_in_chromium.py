@@ -237,6 +237,17 @@ async def test_an_expected_start_is_drawn_with_its_interval_where_there_is_one(p
     assert now < begin < median < 100
 
 
+async def test_what_has_no_time_says_why_in_a_few_characters_that_have_room(page: Page, opened: Any) -> None:
+    await opened()
+    first = "[...document.querySelectorAll('#groups .row')].find(each => each.innerText.includes('waits'))"
+    text = "no time can be told: it does not start within two weeks as the cluster is"
+    await expecting(page, f"{{brief: 'not in 2 weeks', text: '{text}'}}")
+    await page.until(f"{first}.innerText.includes('not in 2 weeks')")
+    assert (await page.run(f"{first}.querySelector('.bar').ariaLabel")).endswith(f", {text}")
+    assert await page.run(f"{first}.querySelector('.when').getBoundingClientRect().width <= 84")
+    assert await page.run("document.querySelector('#legend-start').hidden")
+
+
 async def test_who_stops_the_command_is_told_so_on_the_page(page: Page, opened: Any) -> None:
     server = await opened()
     await server.stop()

@@ -61,7 +61,8 @@ async def _serve(question: Question, port: int, interval: float, *, opens: bool,
         work = [asyncio.create_task(reader.run())]
         if starts:
             play = expected_starts.Forecasts(question.schedulers).play
-            work.append(asyncio.create_task(reader.forecast(play, expected_starts.pause)))
+            playing = expected_starts.keep_playing(lambda: reader.seen, play, reader.tell_starts)
+            work.append(asyncio.create_task(playing))
         try:
             with _opened(server.url) if opens else contextlib.nullcontext():
                 await _until_told(work)

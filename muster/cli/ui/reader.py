@@ -86,12 +86,10 @@ class Reader:
                 self._number += 1
             took = clock() - began
 
-    async def forecast(self, play: Callable[[Seen], Awaitable[Starts]], pause: Callable[[Starts], float]) -> None:
-        """Have expected starts played again and again, each time of the last reading; what was told of groups before stays meanwhile."""
-        while True:
-            self._starts = await play(self.seen)
-            self._number += 1
-            await asyncio.sleep(pause(self._starts))
+    def tell_starts(self, found: Starts) -> None:
+        """Tell of expected starts; what was told of groups before is forgotten."""
+        self._starts = found
+        self._number += 1
 
     def read_now(self) -> None:
         """Read as soon as possible."""

@@ -201,8 +201,8 @@ export class Groups {
     mark(parts[4], axis.to > now + 1000 ? axis.at(now) : -1);
     age.textContent = duration((now - (item.waits ? created : since)) / 1000);
     const told = start && (start[1] ?? start[0]);
-    when.textContent = start ? `${!at ? ">" : arrivals ? "~" : ""}${clock(told, told - now > 72_000_000 ? 86400 : 0)}` : "";
-    const expected = start ? `, expected to start ${item.start.text || `about ${clock(told)}`}` : "";
+    when.textContent = start ? `${!at ? ">" : arrivals ? "~" : ""}${clock(told, told - now > 72_000_000 ? 86400 : 0)}` : item.start?.brief ?? "";
+    const expected = start ? `, expected to start ${item.start.text || `about ${clock(told)}`}` : item.start ? `, ${item.start.text}` : "";
     whole.setAttribute("aria-label", `${item.waits ? "waits" : "runs"} since ${clock(item.waits ? created : since)}${expected}`);
     whole.title = whole.getAttribute("aria-label");
     node.title = why;
