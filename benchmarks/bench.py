@@ -51,7 +51,9 @@ from webhooks.registration import UrlBase, configurations
 HISTORY: Final = Path(__file__).parent / "history.jsonl"
 PLOT: Final = Path(__file__).parent / "history.svg"
 RESULTS: Final = Path(__file__).parent / "results.md"
-_REVIEWS: Final = 8_000
+_REVIEWS: Final = 4_000
+_TURNS_OF_REVIEWS: Final = 5
+_LIMIT: Final = "a constant answer"
 _CREATIONS: Final = 1_500
 _CLIENTS: Final = 64
 _PODS: Final = 200
@@ -118,22 +120,26 @@ def scheduling(_: Calibration) -> Iterator[Figure]:
 
 
 def reviews(_: Calibration) -> Iterator[Figure]:
-    """Reviews over TLS, 16 connections that stay open: the server's processor time for each."""
+    """Reviews over TLS, 16 connections that stay open, in turns with the limit: the server's processor time for each."""
     goals = {"pod, mutate, 7.4 KB (patched)": 65 / 45, "pod, validate, 7.4 KB": 85 / 45}
     with certificates() as folder:
         cases = admission_turns.named_cases(admission)
-        constant = partial(idle_webhook.run, constant=True)
-        body = cases["pod, validate, 7.4 KB"]
-        limit, latest = _review_cost(constant, (folder,), *body)
-        slowest = 0.0
-        for title, (path, text) in cases.items():
-            cost, last = _review_cost(admission.run_server, (folder, "uvloop"), path, text)
-            slowest = max(slowest, last)
-            goal, ratio = goals.get(title), cost / limit
-            words = f"{goal:.2f} of a constant answer by aiohttp" if goal else "none of its own"
-            yield Figure(title, cost, "µs", limit, ratio, words, ratio <= goal if goal else None)
-        title = "p99 of the slowest of these, 16 connections"
-        yield Figure(title, slowest, "ms", latest, slowest / latest, "3 ms", slowest <= 3)
+        constant: Callable[..., None] = partial(idle_webhook.run, constant=True)
+        servers = {_LIMIT: partial(_review_cost, constant, (folder,), *cases["pod, validate, 7.4 KB"])}
+        for title, case in cases.items():
+            servers[title] = partial(_review_cost, admission.run_server, (folder, "uvloop"), *case)
+        turns = [{title: cost() for title, cost in servers.items()} for _ in range(_TURNS_OF_REVIEWS)]
+    costs = {title: statistics.median(turn[title][0] for turn in turns) for title in servers}
+    for title in cases:
+        # To the limit of its own turn: what the machine has left changes between them.
+        ratio = statistics.median(turn[title][0] / turn[_LIMIT][0] for turn in turns)
+        goal = goals.get(title)
+        words = f"{goal:.2f} of a constant answer by aiohttp" if goal else "none of its own"
+        yield Figure(title, costs[title], "µs", costs[_LIMIT], ratio, words, ratio <= goal if goal else None)
+    slowest = statistics.median(max(turn[title][1] for title in cases) for turn in turns)
+    latest = statistics.median(turn[_LIMIT][1] for turn in turns)
+    title = "p99 of the slowest of these, 16 connections"
+    yield Figure(title, slowest, "ms", latest, slowest / latest, "3 ms", slowest <= 3)
 
 
 def _review_cost(run: Callable[..., None], arguments: tuple[Any, ...], path: str, body: bytes) -> tuple[float, float]:

@@ -86,7 +86,7 @@ class Admission:
             return 404, _TEXT, b"no webhook is served here\n"
         self.metrics.in_flight += 1
         try:
-            request = review.parse(body)
+            request = review.parse(body, hook.reads)
             verdict = await self._decide(hook, request, began + answer_budget(query.get("timeout", "")))
             answer = review.render(request, verdict)
         except ReviewError as error:

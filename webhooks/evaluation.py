@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from muster.ledger import wording
 from muster.ledger.reservations import JOB, PODGROUP, Exceeded, Observed, ReservationRequest, Reserved, Unavailable
 from muster.model import grouping, kinds
-from muster.model.objects import Object, PodGroup
+from muster.model.objects import Object, Pod, PodGroup
 from muster.model.tenant_texts import InvalidTextError
 from webhooks.policies import claims, hints, jobs, namespaces, podgroups, pods, queues, quotas, workloads
 from webhooks.review import AdmissionRequest, FieldError
@@ -42,22 +42,27 @@ _ROUNDS: Final = 3
 
 
 class Hook(Struct, frozen=True):
-    """What answers at a path. A mutating one lets a malformed object pass: the API server says best what is wrong."""
+    """What answers at a path. A mutating one lets a malformed object pass: the API server says best what is wrong.
+
+    Attributes:
+        reads: the struct that the policy asks for of every object, old and new; None where it asks for several, or for raw ones.
+    """
 
     policy: Policy
     mutating: bool = False
+    reads: type | None = None
 
 
 HOOKS: Final[Mapping[str, Hook]] = {
     "/mutate/scheduler": Hook(hints.mutate, mutating=True),
     "/mutate/namespaces": Hook(namespaces.mutate, mutating=True),
     "/mutate/jobs": Hook(jobs.mutate, mutating=True),
-    "/mutate/pods": Hook(pods.mutate, mutating=True),
+    "/mutate/pods": Hook(pods.mutate, mutating=True, reads=pods.PodBrief),
     "/mutate/podgroups": Hook(podgroups.mutate, mutating=True),
     "/validate/podgroups": Hook(podgroups.validate),
     "/validate/jobs": Hook(jobs.validate),
     "/validate/queues": Hook(queues.validate),
-    "/validate/pods": Hook(pods.validate),
+    "/validate/pods": Hook(pods.validate, reads=Pod),
     "/validate/resourceclaims": Hook(claims.validate),
     "/validate/resourcequotas": Hook(quotas.validate),
     "/validate/hints": Hook(hints.validate),

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from muster.kube.decoding import decoder
-from muster.model.objects import Json
+from muster.model.objects import Json, Meta
 
 _MEMBERS: Final[Any] = dict[str, msgspec.Raw] | None
 
@@ -52,6 +52,16 @@ class PatchRecorder:
         verb = "replace" if name in parent else "add"
         parent[name] = value
         self._operations.append({"op": verb, "path": _pointer(path), "value": value})
+
+
+def annotating(meta: Meta, key: str, value: str) -> tuple[dict[str, Json], ...]:
+    """Return the operations that set an annotation of an object of which the metadata were read; none where it has that value."""
+    if meta.annotations is None:
+        return ({"op": "add", "path": "/metadata/annotations", "value": {key: value}},)
+    if key in meta.annotations and meta.annotations[key] == value:
+        return ()
+    verb = "replace" if key in meta.annotations else "add"
+    return ({"op": verb, "path": _pointer(("metadata", "annotations", key)), "value": value},)
 
 
 def _members(document: bytes | msgspec.Raw) -> Any:

@@ -1,7 +1,7 @@
 """AdmissionReview, admission.k8s.io/v1: bytes to request, verdict to bytes.
 
-The only module that knows the wire form. The object under review stays raw until a policy asks for it as the struct of
-the fields that it reads.
+The only module that knows the wire form. The object under review is read together with the review, in one pass, where the
+struct of the fields that its policy reads is known before; else it stays raw until a policy asks for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import base64
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import field
@@ -83,7 +83,13 @@ _NULL: Final = msgspec.Raw(b"null")
 
 
 class AdmissionRequest(_Struct, frozen=True, kw_only=True):
-    """One request to decide on. ``operation`` is CREATE, UPDATE, DELETE or CONNECT."""
+    """One request to decide on.
+
+    Attributes:
+        operation: CREATE, UPDATE, DELETE or CONNECT.
+        object: as it will be: `msgspec.Raw`, or the struct as which it was read with the review. Policies ask `new` for it.
+        old_object: as it is, for which they ask `old`.
+    """
 
     uid: str
     operation: str
@@ -93,62 +99,94 @@ class AdmissionRequest(_Struct, frozen=True, kw_only=True):
     name: str = ""
     namespace: str = ""
     user_info: UserInfo = field(default_factory=UserInfo)
-    object: msgspec.Raw = _NULL
-    old_object: msgspec.Raw = _NULL
+    object: Any = _NULL
+    old_object: Any = _NULL
     dry_run: bool | None = None
 
-    def new(self, struct: Callable[..., T]) -> T:
+    def new(self, struct: type[T]) -> T:
         """Read the object as it will be; not for DELETE, which has none.
 
         Raises:
             FieldError: a field that ``struct`` reads has another type.
             ReviewError: it is no JSON after all.
         """
-        return _decode(struct, self.object)
+        read: T = _read(struct, self.object)
+        return read
 
-    def old(self, struct: Callable[..., T]) -> T:
+    def old(self, struct: type[T]) -> T:
         """Read the object as it is; not for CREATE, which has none. Raises as `new` does."""
-        return _decode(struct, self.old_object)
+        read: T = _read(struct, self.old_object)
+        return read
 
 
-class _Review(_Struct, frozen=True, kw_only=True):
+class _RawRequest(AdmissionRequest, frozen=True, kw_only=True):
+    object: msgspec.Raw = _NULL
+    old_object: msgspec.Raw = _NULL
+
+
+class _WholeRequest(AdmissionRequest, Generic[T], frozen=True, kw_only=True):
+    object: T | None = None
+    old_object: T | None = None
+
+
+class _Review(_Struct, Generic[T], frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
-    request: AdmissionRequest | None = None
+    request: T | None = None
 
 
-@lru_cache(maxsize=1)
-def _reviews() -> msgspec.json.Decoder[_Review]:
-    return msgspec.json.Decoder(_Review)
+_Decode = Callable[[bytes], _Review[AdmissionRequest]]
 
 
-def _decode(struct: Callable[..., T], raw: msgspec.Raw) -> T:
+@lru_cache(maxsize=64)
+def _reviews(struct: type | None) -> _Decode:
+    """Return what decodes reviews: of objects that are read as ``struct``, or stay raw."""
+    request: Any = _RawRequest if struct is None else _WholeRequest[struct]  # type: ignore[valid-type]
+    decode: _Decode = msgspec.json.Decoder(_Review[request]).decode
+    return decode
+
+
+def _read(struct: Any, given: Any) -> Any:
+    if isinstance(given, struct):
+        return given
     try:
-        decoded: T = decoder(struct).decode(raw)
+        return decoder(struct).decode(_NULL if given is None else given)
     except msgspec.ValidationError as error:
         text, _, place = str(error).partition(" - at `$")
         raise FieldError(place.rstrip("`").lstrip("."), text.replace("`", "")) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReviewError(f"the object under review is not JSON: {_line(error)}") from error
-    return decoded
 
 
-def parse(body: bytes) -> AdmissionRequest:
-    """Read the body of a call.
+def parse(body: bytes, reads: type | None = None) -> AdmissionRequest:
+    """Read the body of a call; ``reads`` is the struct that its policy asks for, where that is one.
 
     Raises:
         ReviewError: it is no AdmissionReview of v1, or has no request in it.
     """
-    try:
-        review = decode_shallow(_reviews().decode, body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ReviewError(f"the body is not an AdmissionReview: {_line(error)}") from error
+    review = _whole(body, reads) if reads is not None else None
+    if review is None:
+        try:
+            review = decode_shallow(_reviews(None), body)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ReviewError(f"the body is not an AdmissionReview: {_line(error)}") from error
     if review.kind != "AdmissionReview" or review.api_version != API_VERSION:
         given = _line(f"{review.kind or 'no kind'} of {review.api_version or 'no apiVersion'}")
         raise ReviewError(f"expected an AdmissionReview of {API_VERSION}, not {given}")
     if review.request is None or not review.request.uid:
         raise ReviewError("the AdmissionReview has no request with a uid")
     return review.request
+
+
+def _whole(body: bytes, struct: type) -> _Review[AdmissionRequest] | None:
+    """Read a review and its objects in one pass; None where that fails.
+
+    Then the two are read one after the other, so that it is known which is at fault, and what is nested deeply is left out.
+    """
+    try:
+        return _reviews(struct)(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def early_uid(beginning: bytes) -> str | None:

@@ -144,7 +144,9 @@ def usable_queues(view: AdmissionView, namespace: str) -> list[str]:
 
 
 def groups_named(view: AdmissionView, namespace: str, name: str) -> dict[str, PodGroup]:
-    """Return the PodGroups of one name in a namespace, by their API group."""
+    """Return the PodGroups of one name in a namespace, by their API group; of no name there is none."""
+    if not name:
+        return {}
     found = {kind.group: view.get(kind, name, namespace) for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS)}
     return {group: podgroup for group, podgroup in found.items() if podgroup is not None}
 

@@ -72,7 +72,7 @@ class ReservationRequest(Struct, frozen=True):
             raise ValueError(f"the ledger keeps reservations for {', '.join(KINDS)}, not for {self.kind}")
         if self.previous is not None and not self.revision:
             raise ValueError(f"a reservation for {self.name} changes amounts, so it needs the revision that had them")
-        if min((*self.amounts.nano.values(), *(self.previous or NOTHING).nano.values()), default=0) < 0:
+        if self.amounts.is_negative or (self.previous is not None and self.previous.is_negative):
             raise ValueError(f"a reservation for {self.name} has a negative amount: {self.amounts}")
         if self.asks:
             self._check()
@@ -289,5 +289,8 @@ def taken_by_spec(spec: PodSpec) -> Resources:
     Raises:
         QuantityError: an amount isn't a quantity.
     """
-    limits = {f"limits.{name}": amount for name, amount in pod_limits(spec).nano.items()}
-    return Resources({**pod_request(spec).nano, **limits, "pods": NANO})
+    nano = dict(pod_request(spec).nano)
+    for name, amount in pod_limits(spec).nano.items():
+        nano["limits." + name] = amount
+    nano["pods"] = NANO
+    return Resources(nano)

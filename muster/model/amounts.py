@@ -181,16 +181,24 @@ class Resources(Struct, frozen=True):
         Raises:
             QuantityError: naming the resource and the value; also for a negative amount.
         """
-        nano = {}
-        for name, value in (quantities or {}).items():
-            try:
-                # Text is what API servers send; each amount of each container comes by here.
-                amount = (_parse(value) if type(value) is str else Quantity.parse(value)).nano
-            except QuantityError as error:
-                raise QuantityError(f"{name}: {error}") from error
-            if amount < 0:
-                raise QuantityError(f"{name}: {_shown(value)} is negative; an amount is zero or more")
-            nano[name] = amount
+        return Resources.total_of((quantities,))
+
+    @staticmethod
+    def total_of(lists: Iterable[Mapping[str, object] | None]) -> Resources:
+        """Read several ResourceLists, and add them. Raises as `parse` does."""
+        nano: dict[str, int] = {}
+        for quantities in lists:
+            if not quantities:
+                continue
+            for name, value in quantities.items():
+                try:
+                    # Text is what API servers send; each amount of each container comes by here.
+                    amount = (_parse(value) if type(value) is str else Quantity.parse(value)).nano
+                except QuantityError as error:
+                    raise QuantityError(f"{name}: {error}") from error
+                if amount < 0:
+                    raise QuantityError(f"{name}: {_shown(value)} is negative; an amount is zero or more")
+                nano[name] = nano.get(name, 0) + amount
         return Resources(nano)
 
     def __bool__(self) -> bool:
@@ -253,6 +261,11 @@ class Resources(Struct, frozen=True):
                 for name in _union(self.nano, other.nano)
             },
         )
+
+    @property
+    def is_negative(self) -> bool:
+        """Whether any amount is below zero."""
+        return bool(self.nano) and min(self.nano.values()) < 0
 
     def positive(self) -> Resources:
         """Keep what is above zero."""

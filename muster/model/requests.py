@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from muster.model.amounts import NOTHING, Resources
+from muster.model.amounts import Resources
 from muster.model.objects import Container, Json, PodSpec, ResourceRequirements
+
+Quantities = Mapping[str, Json] | None
+"""A ResourceList as written."""
 
 _POD_LEVEL: Final = ("cpu", "memory")
 _HUGEPAGES: Final = "hugepages-"
@@ -25,7 +28,7 @@ def pod_request(spec: PodSpec) -> Resources:
     Raises:
         QuantityError: an amount isn't a quantity; an API server admits no such pod.
     """
-    request = _containers(spec, _container)
+    request = _containers(spec, _requests)
     if spec.resources is not None:
         request = _pod_level(spec.resources, request)
     if spec.overhead:
@@ -48,20 +51,14 @@ def pod_limits(spec: PodSpec) -> Resources:
     return limits
 
 
-def _limits(container: Container) -> Resources:
-    return Resources.parse(container.resources.limits) if container.resources is not None else NOTHING
-
-
-def _containers(spec: PodSpec, of: Callable[[Container], Resources]) -> Resources:
+def _containers(spec: PodSpec, of: Callable[[Container], Quantities]) -> Resources:
     """Sum the containers and sidecars, or take a moment of initialisation that needs more."""
-    containers = spec.containers or ()
-    # Most pods have one container.
-    request = of(containers[0]) if len(containers) == 1 else Resources.total(map(of, containers))
+    request = Resources.total_of(map(of, spec.containers or ()))
     return _with_initialisation(request, spec.init_containers, of) if spec.init_containers else request
 
 
 def _with_initialisation(
-    containers: Resources, init_containers: Iterable[Container], of: Callable[[Container], Resources]
+    containers: Resources, init_containers: Iterable[Container], of: Callable[[Container], Quantities]
 ) -> Resources:
     """Add the sidecars, or take a moment of initialisation that needs more.
 
@@ -70,7 +67,7 @@ def _with_initialisation(
     request, sidecars, initial = dict(containers.nano), dict[str, int](), dict[str, int]()
     for container in init_containers:
         stays = container.restart_policy == "Always"
-        for name, amount in of(container).nano.items():
+        for name, amount in Resources.parse(of(container)).nano.items():
             # It runs beside the sidecars that were started before it, not beside those after it.
             beside = sidecars.get(name, 0) + amount
             initial[name] = max(initial.get(name, 0), beside)
@@ -80,14 +77,16 @@ def _with_initialisation(
     return Resources(request).maximum(Resources(initial)) if initial else Resources(request)
 
 
-def _container(container: Container) -> Resources:
+def _requests(container: Container) -> Quantities:
     resources = container.resources
-    if resources is None:
-        return NOTHING
-    return Resources.parse(_or_limits(resources.requests, resources.limits))
+    return _or_limits(resources.requests, resources.limits) if resources is not None else None
 
 
-def _or_limits(requests: Mapping[str, Json] | None, limits: Mapping[str, Json] | None) -> Mapping[str, Json] | None:
+def _limits(container: Container) -> Quantities:
+    return container.resources.limits if container.resources is not None else None
+
+
+def _or_limits(requests: Quantities, limits: Quantities) -> Quantities:
     if limits and requests:
         return {**limits, **requests}
     return requests or limits
@@ -103,7 +102,7 @@ def _pod_level(resources: ResourceRequirements, containers: Resources) -> Resour
     return Resources({**containers.nano, **own})
 
 
-def _supported(amounts: Mapping[str, Json] | None) -> dict[str, Json]:
+def _supported(amounts: Quantities) -> dict[str, Json]:
     return {
         name: amount for name, amount in (amounts or {}).items() if name in _POD_LEVEL or name.startswith(_HUGEPAGES)
     }

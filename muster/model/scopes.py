@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from muster.model.amounts import QuantityError, Resources
-from muster.model.objects import Affinity, PodAffinityTerm, PodSpec, ResourceQuotaSpec
+from muster.model.amounts import Quantity, QuantityError, Resources
+from muster.model.objects import Affinity, PodAffinityTerm, PodSpec, ResourceQuotaSpec, ResourceRequirements
 
 NO_FACTS: Final = "plain"
 """The facts of a pod of which there is nothing to say."""
@@ -37,13 +37,14 @@ _COMPUTE: Final = ("cpu", "memory")
 
 def scope_facts(spec: PodSpec) -> str:
     """Return the scope facts of a pod of this spec."""
-    found = [
-        *([_BEST_EFFORT] if _best_effort(spec) else []),
-        *([_CLASS + spec.priority_class_name] if _is_class(spec.priority_class_name) else []),
-        *([_CROSS_NAMESPACE] if spec.affinity is not None and _looks_elsewhere(spec.affinity) else []),
-        *([_TERMINATING] if spec.active_deadline_seconds is not None else []),
-    ]
-    return ",".join(found) or NO_FACTS
+    found = [_BEST_EFFORT] if _best_effort(spec) else []
+    if _is_class(spec.priority_class_name):
+        found.append(_CLASS + spec.priority_class_name)
+    if spec.affinity is not None and _looks_elsewhere(spec.affinity):
+        found.append(_CROSS_NAMESPACE)
+    if spec.active_deadline_seconds is not None:
+        found.append(_TERMINATING)
+    return ",".join(found) if found else NO_FACTS
 
 
 def parse_facts(text: str) -> str:
@@ -140,15 +141,24 @@ def _is_class(name: str) -> bool:
 
 def _best_effort(spec: PodSpec) -> bool:
     """Whether nothing of a pod asks for, or is limited in, cpu or memory."""
-    containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-    each = [*(container.resources for container in containers), spec.resources]
-    amounts = (side for resources in each if resources is not None for side in (resources.requests, resources.limits))
-    return not any(_positive(side[name]) for side in amounts for name in _COMPUTE if side and name in side)
+    for containers in (spec.containers, spec.init_containers):
+        for container in containers or ():
+            if container.resources is not None and _computes(container.resources):
+                return False
+    return spec.resources is None or not _computes(spec.resources)
 
 
-def _positive(amount: object) -> bool:
+def _computes(resources: ResourceRequirements) -> bool:
+    for amounts in (resources.requests, resources.limits):
+        for name in _COMPUTE:
+            if amounts and name in amounts and _differs_from_zero(amounts[name]):
+                return True
+    return False
+
+
+def _differs_from_zero(amount: object) -> bool:
     try:
-        return Resources.parse({"": amount})[""] > 0
+        return Quantity.parse(amount).nano != 0
     except QuantityError:
         return True  # an API server stores no such pod
 

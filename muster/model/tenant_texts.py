@@ -88,7 +88,12 @@ def resource_fault(name: str) -> str:
 
 def traits(text: str) -> str:
     """Return the scope facts that an annotation has; empty where it is none, with which nothing is in a scope."""
-    return scopes.parse_facts(text) if text and not _traits_fault(text) else ""
+    return _traits(text) if text and len(text) <= _LONGEST_FACTS else ""
+
+
+@lru_cache(maxsize=1024)
+def _traits(text: str) -> str:
+    return "" if _traits_fault(text) else scopes.parse_facts(text)
 
 
 def faults(annotations: Mapping[str, str] | None) -> Iterator[tuple[str, str]]:

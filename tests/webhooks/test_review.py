@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jsonpatch
@@ -12,9 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from muster.model.objects import PodGroup
+from muster.model.objects import Meta, Pod, PodGroup
 from webhooks import review
-from webhooks.patch import PatchRecorder
+from webhooks.patch import PatchRecorder, annotating
 from webhooks.review import FieldError, ReviewError
 from webhooks.verdict import Allowed, Denied, Patched, Problem, busy, failed, judge
 
@@ -97,12 +98,43 @@ def test_no_object_under_review_breaks_the_reading_of_it(value: Any) -> None:
         assert "\n" not in str(error)  # noqa: PT017 - one of two outcomes, both of which are right
 
 
-def test_an_object_nested_200_deep_is_read(review_of: Any, podgroup: Any) -> None:
-    deep: Any = {}
-    for _ in range(200):
-        deep = {"a": deep}
-    asked = podgroup(minMember=3) | {"extra": deep}
-    assert review.parse(review_of(asked)).new(PodGroup).spec.min_member == 3
+def outcome(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except FieldError as error:
+        return error.path, str(error)
+    except ReviewError as error:
+        return str(error)
+
+
+pods = st.fixed_dictionaries(
+    {"metadata": json_values, "spec": json_values} | {"apiVersion": st.just("v1"), "kind": st.sampled_from(["Pod", 1])}
+) | st.fixed_dictionaries({"metadata": st.fixed_dictionaries({"name": st.text()}, optional={"labels": json_values})})
+
+
+@given(json_values | pods, json_values | pods, st.sampled_from([Pod, PodGroup]))
+def test_objects_that_are_read_with_the_review_are_as_those_that_are_read_after_it(
+    new: Any, old: Any, struct: type
+) -> None:
+    request = {"uid": "1", "operation": "UPDATE", "object": new, "oldObject": old}
+    body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+    after, together = review.parse(body), review.parse(body, struct)
+    assert outcome(lambda: together.new(struct)) == outcome(lambda: after.new(struct))
+    assert outcome(lambda: together.old(struct)) == outcome(lambda: after.old(struct))
+
+
+@given(st.binary())
+def test_no_bytes_break_the_reading_in_one_pass(body: bytes) -> None:
+    with pytest.raises(ReviewError):
+        review.parse(body, Pod)
+
+
+@pytest.mark.parametrize("depth", [200, 100_000])
+@pytest.mark.parametrize("reads", [None, PodGroup])
+def test_an_object_is_read_however_deep_it_is_nested(review_of: Any, podgroup: Any, depth: int, reads: Any) -> None:
+    body = review_of(podgroup(minMember=3) | {"extra": "DEEP"})
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+    assert review.parse(body.replace(b'"DEEP"', deep), reads).new(PodGroup).spec.min_member == 3
 
 
 def test_a_field_of_another_type_is_named(review_of: Any, podgroup: Any) -> None:
@@ -224,6 +256,23 @@ def test_a_change_that_is_recorded_again_is_none(document: Any, path: list[str],
     recorder = PatchRecorder(json.dumps(document).encode())
     recorder.set(*path, value=value)
     assert recorder.operations == ()
+
+
+noted = st.none() | st.dictionaries(st.sampled_from(["a/b~c", "b", ""]), st.text(max_size=2), max_size=3)
+
+
+@given(noted, st.sampled_from(["a/b~c", "b"]), st.text(max_size=2))
+def test_an_annotation_of_metadata_that_were_read_is_set_as_one_of_a_document(had: Any, key: str, value: str) -> None:
+    document: Any = {"metadata": {} if had is None else {"annotations": had}}
+    recorder = PatchRecorder(json.dumps(document).encode())
+    recorder.set("metadata", "annotations", key, value=value)
+    assert annotating(Meta(annotations=had), key, value) == recorder.operations
+
+
+def test_an_annotation_replaces_an_explicit_null() -> None:
+    operations = annotating(Meta(annotations=None), "a", "1")
+    patched = jsonpatch.apply_patch({"metadata": {"annotations": None}}, list(operations))
+    assert patched == {"metadata": {"annotations": {"a": "1"}}}
 
 
 def test_awkward_names_are_escaped() -> None:

@@ -22,7 +22,7 @@ from muster.model.amounts import NOTHING, QuantityError
 from muster.model.kinds import Kind
 from muster.model.objects import Json, Meta, Object, OwnerReference, Pod
 from muster.model.text import shown
-from webhooks.patch import PatchRecorder
+from webhooks.patch import annotating
 from webhooks.policies import common
 from webhooks.review import AdmissionRequest
 from webhooks.settings import WebhookSettings
@@ -41,7 +41,9 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     scheduling_group: Json = None
 
 
-class _Pod(msgspec.Struct, frozen=True):
+class PodBrief(msgspec.Struct, frozen=True):
+    """Who a pod is, who owns it, and who schedules it."""
+
     metadata: Meta
     spec: _Spec
 
@@ -51,7 +53,7 @@ def mutate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSett
 
     On a pod of another scheduler write that it is a member, where the owner of the group that it names owns it too.
     """
-    pod = request.new(_Pod)
+    pod = request.new(PodBrief)
     if not settings.ours(pod.spec.scheduler_name):
         return _noted_membership(request, pod.metadata, view)
     if grouping.group_of(pod.metadata) or _in_native_group(pod, request.namespace, view):
@@ -59,9 +61,7 @@ def mutate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSett
     group = _known_group(pod.metadata, request.namespace, view, settings)
     if not group:
         return ALLOWED
-    patch = PatchRecorder(request.object)
-    patch.set("metadata", "annotations", names.GROUP_NAME, value=group)
-    return Patched(patch.operations)
+    return Patched(annotating(pod.metadata, names.GROUP_NAME, group))
 
 
 def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSettings) -> Verdict:
@@ -85,11 +85,11 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
 def _own_problems(
     pod: Pod, before: Pod | None, request: AdmissionRequest, view: AdmissionView
 ) -> tuple[list[Problem], list[str]]:
-    faults = common.annotation_problems(pod.metadata)
+    faults = common.problems_at("metadata", pod.metadata)
     if before is None:
         faults += _too_large(pod.metadata, request.namespace, view)
         return faults, _warnings(pod.metadata, request.namespace, view)
-    known = common.annotation_problems(before.metadata)
+    known = common.problems_at("metadata", before.metadata)
     return [*common.new_problems(faults, known), *_moves(before.metadata, pod.metadata)], []
 
 
@@ -145,9 +145,7 @@ def _noted_membership(request: AdmissionRequest, meta: Meta, view: AdmissionView
     member, evidence = _is_owned(meta, group, request.namespace, view)
     if not member:
         return Allowed(evidence=evidence)
-    patch = PatchRecorder(request.object)
-    patch.set("metadata", "annotations", names.MEMBER_OF, value=group)
-    return Patched(patch.operations)
+    return Patched(annotating(meta, names.MEMBER_OF, group))
 
 
 def _is_owned(meta: Meta, group: str, namespace: str, view: AdmissionView) -> tuple[bool, tuple[ObjectRef, ...]]:
@@ -230,7 +228,7 @@ def _warnings(meta: Meta, namespace: str, view: AdmissionView) -> list[str]:
     return [warning for warning in (member, resources, missing) if warning]
 
 
-def _in_native_group(pod: _Pod, namespace: str, view: AdmissionView) -> bool:
+def _in_native_group(pod: PodBrief, namespace: str, view: AdmissionView) -> bool:
     """Whether the group of Kubernetes' own that a pod names decides which group it joins, which the controller finds out.
 
     That which Kubernetes makes for a Job changes nothing: its pods are in the Job's group.
