@@ -56,11 +56,11 @@ def view_of_lists(
     for pod in pods:
         shown[pod.metadata.uid] = observed_pod(pod, schedulers=schedulers)
         view.put_pod(shown[pod.metadata.uid])
-    for claim in claims:
-        view.put_pod(observed_claim(claim, shown.get(pod_of(claim))))
     for group, items in groups.items():
         for item in items:
             view.put(observed_group(group, item, 0))
+    for claim in claims:
+        view.put_pod(observed_claim(claim, shown.get(pod_of(claim)), view.standing_for(maker_of(claim))))
     return view
 
 
@@ -80,6 +80,7 @@ def observed_group(group: str, item: PodGroup, absent_at: int) -> ObservedGroup:
         absent_at,
         scope_facts,
         holding(item, held(wanted)) if wanted is not None else NOTHING,
+        native_groups.claiming(meta)[1] if meta.annotation(names.SHARED_CLAIMS_OF) else "",
     )
 
 
@@ -114,12 +115,23 @@ def pod_of(claim: ResourceClaim) -> str:
     return owner.uid if owner is not None and (owner.api_version, owner.kind) == ("v1", "Pod") else ""
 
 
-def observed_claim(claim: ResourceClaim, pod: ObservedPod | None) -> ObservedPod:
-    """Return a ResourceClaim as a view shows it: with the group of the pod that it was made for, as far as that is known, or its own."""
-    meta = claim.metadata
+def maker_of(claim: ResourceClaim) -> str:
+    """Return the uid of the pod, or of the PodGroup of Kubernetes' own, that a claim was made for; empty where it was made for none."""
+    return pod_of(claim) or native_groups.maker_of(claim)
+
+
+def observed_claim(claim: ResourceClaim, pod: ObservedPod | None, standing: str = "") -> ObservedPod:
+    """Return a ResourceClaim as a view shows it: with the group of the pod that it was made for, as far as that is known.
+
+    One that was made for a PodGroup of Kubernetes' own is in the group that stands for it, which is ``standing`` where a group says so.
+    """
+    meta, native = claim.metadata, native_groups.maker_of(claim)
+    group = pod.group if pod is not None else ""
+    if native:
+        group = standing or grouping.generated_name(native)
     return ObservedPod(
         meta.uid,
-        pod.group if pod is not None else native_groups.group_of_claim(claim),
+        group,
         versions.number(meta.resource_version),
         device_quota.of_claim(claim.spec),
         place=CLAIM_SOURCE,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from muster.kube.cache import ObjectCache, ObjectChange
 from muster.kube.subscription import Subscription
 from muster.ledger.conversion import (
+    maker_of,
     observed_claim,
     observed_group,
     observed_pod,
@@ -57,7 +58,7 @@ class FollowedViews:
         self._pods = pods
         self._claims = claims
         self._claims_of: dict[str, dict[str, ResourceClaim]] = {}
-        """By the uid of the pod that they were made for, and their own."""
+        """By the uid of the pod or native group that they were made for, and their own."""
         self.counted: set[str] = set()
         self.revisions: dict[str, int] = {}
         self.tombstones = Tombstones()
@@ -93,11 +94,14 @@ class FollowedViews:
         """Return a pod as the views show it; ``amounts`` where it is known what it takes."""
         return observed_pod(pod, amounts, self._schedulers)
 
-    def observed_claim(self, claim: ResourceClaim, pod: ObservedPod | None = None) -> ObservedPod:
-        """Return a claim as the views show it; ``pod``: the one that it was made for, where the views may not show it."""
+    def observed_claim(
+        self, claim: ResourceClaim, pod: ObservedPod | None = None, live: NamespaceView | None = None
+    ) -> ObservedPod:
+        """Return a claim as the views show it, or as in a ``live`` one; ``pod``: that it was made for, where they may not show it."""
         view = self.view(claim.namespace)
         # A claim stays in the group of a pod that is gone before it.
-        return observed_claim(claim, pod or view.pod(pod_of(claim)) or view.pod(claim.metadata.uid))
+        known = pod or view.pod(pod_of(claim)) or view.pod(claim.metadata.uid)
+        return observed_claim(claim, known, (live or view).standing_for(maker_of(claim)))
 
     def catch_up(self) -> None:
         """Make anew what an error left half-updated, and take over how far the caches are."""
@@ -188,7 +192,8 @@ class FollowedViews:
             whole &= _put(self._pod_subscription, pod, self.observed_pod, view.put_pod, last, lost)
 
         def observed(claim: ResourceClaim) -> ObservedPod:
-            return observed_claim(claim, view.pod(pod_of(claim)) or old.pod(claim.metadata.uid))
+            known = view.pod(pod_of(claim)) or old.pod(claim.metadata.uid)
+            return observed_claim(claim, known, view.standing_for(maker_of(claim)))
 
         for claim in self._claims.by_namespace(namespace) if namespace in self.counted else ():
             last = old.pod(claim.metadata.uid)
@@ -201,15 +206,27 @@ class FollowedViews:
         if change.new is None:
             assert change.old is not None
             gone = change.old
-            if (view := self._own(gone.namespace)).group(gone.metadata.uid) is not None:
+            view = self._own(gone.namespace)
+            if (last := view.group(gone.metadata.uid)) is not None:
                 view.drop(gone.metadata.uid)
+                self._regroup(view, last, None)
             self._notify(gone.namespace)
             return
         view = self._own(change.new.namespace)
         known = view.group(change.new.metadata.uid)
         absent_at = known.absent_at if known else self._absent_at(source(kind.group), cache, change.new)
-        view.put(observed_group(kind.group, change.new, absent_at))
+        shown = observed_group(kind.group, change.new, absent_at)
+        view.put(shown)
+        self._regroup(view, known, shown)
         self._notify(change.new.namespace)
+
+    def _regroup(self, view: NamespaceView, before: ObservedGroup | None, after: ObservedGroup | None) -> None:
+        """Count the claims of native groups with another group where that which says it stands for them has changed."""
+        natives = {each.native if each is not None else "" for each in (before, after)}
+        for native in natives - {""} if len(natives) > 1 else ():
+            for claim in self._claims_of.get(native, {}).values():
+                if view.pod(claim.metadata.uid) is not None:
+                    view.put_pod(self.observed_claim(claim))
 
     def _absent_at(self, place: str, cache: ObjectCache[PodGroup], group: PodGroup) -> int:
         """Return a revision at which a group that the cache shows for the first time didn't exist.
@@ -264,12 +281,12 @@ class FollowedViews:
         self._notify(claim.namespace)
 
     def _index(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """Note which claims were made for which pod."""
-        if old is not None and (uid := pod_of(old)) in self._claims_of:
+        """Note which claims were made for which pod or native group."""
+        if old is not None and (uid := maker_of(old)) in self._claims_of:
             self._claims_of[uid].pop(old.metadata.uid, None)
             if not self._claims_of[uid]:
                 del self._claims_of[uid]
-        if new is not None and (uid := pod_of(new)):
+        if new is not None and (uid := maker_of(new)):
             self._claims_of.setdefault(uid, {})[new.metadata.uid] = new
 
     def _own(self, namespace: str) -> NamespaceView:

@@ -57,6 +57,7 @@ class NamespaceView:
         self._memory = memory
         self._groups: dict[str, ObservedGroup] = {}
         self._called: dict[str, dict[str, ObservedGroup]] = {}
+        self._standing: dict[str, set[str]] = {}
         self._born: dict[str, deque[tuple[int, str]]] = {}
         self._quotas: dict[str, ObservedQuota] = {}
         self._pods: dict[str, ObservedPod] = {}
@@ -137,6 +138,10 @@ class NamespaceView:
         """Return the groups of that name, of any API group."""
         return self._called.get(name, {}).values()
 
+    def standing_for(self, native: str) -> str:
+        """Name the group in which the pods of a PodGroup of Kubernetes' own are, by the uid of that; empty where no group says so."""
+        return min((self._groups[uid].name for uid in self._standing.get(native, ())), default="")
+
     def revision_of(self, uid: str) -> int:
         """Return the resourceVersion of the group, pod or quota; zero when none of that uid is shown."""
         shown = self._groups.get(uid) or self._pods.get(uid)
@@ -191,6 +196,7 @@ class NamespaceView:
         self._total = self._total + shown.amounts - (known.amounts if known else NOTHING)
         before = self.beyond(shown.name)
         self._groups[shown.uid] = shown
+        self._stand(known, shown)
         (self._waiting.add if shown.wanted else self._waiting.discard)(shown.uid)
         self._called.setdefault(shown.name, {})[shown.uid] = shown
         self._recount(shown.name, before)
@@ -198,6 +204,7 @@ class NamespaceView:
     def drop(self, uid: str) -> None:
         """Show that a group is gone."""
         shown = self._groups.pop(uid)
+        self._stand(shown, None)
         self._waiting.discard(uid)
         self._total = (self._total - shown.amounts).positive()
         before, namesakes = self.beyond(shown.name), self._called[shown.name]
@@ -205,6 +212,14 @@ class NamespaceView:
         if not namesakes:
             del self._called[shown.name]
         self._recount(shown.name, before)
+
+    def _stand(self, before: ObservedGroup | None, after: ObservedGroup | None) -> None:
+        if before is not None and before.native:
+            self._standing[before.native].discard(before.uid)
+            if not self._standing[before.native]:
+                del self._standing[before.native]
+        if after is not None and after.native:
+            self._standing.setdefault(after.native, set()).add(after.uid)
 
     def put_pod(self, pod: ObservedPod) -> None:
         """Show a new or changed pod or claim."""

@@ -179,7 +179,7 @@ class Observer:
         for pod in pods.items:
             view.put_pod(self._followed.observed_pod(pod))
         for claim in claims.items:
-            view.put_pod(self._followed.observed_claim(claim, view.pod(pod_of(claim))))
+            view.put_pod(self._followed.observed_claim(claim, view.pod(pod_of(claim)), view))
         return view
 
     def observed_pod(self, pod: Pod) -> ObservedPod:

@@ -30,6 +30,7 @@ class ObservedGroup(Struct, frozen=True):
         absent_at: a revision at which it certainly didn't exist yet; zero when that isn't known.
         scope_facts: what decides in which scopes of quotas its pods are (`muster.model.scopes`), where that is known.
         wanted: what it waits for, where its minimum was refused: it holds nothing then.
+        native: the uid of the PodGroup of Kubernetes' own whose claims its pods share, where it stands for something else.
     """
 
     group: str
@@ -40,6 +41,7 @@ class ObservedGroup(Struct, frozen=True):
     absent_at: int = 0
     scope_facts: str = ""
     wanted: Resources = NOTHING
+    native: str = ""
 
     @property
     def age(self) -> tuple[int, str]:

@@ -14,12 +14,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from muster.model import grouping, names, scopes
-from muster.model.amounts import NOTHING, Resources
+from muster.model import grouping, names, native_groups, scopes
+from muster.model.amounts import Resources
 from muster.model.device_quota import NO_DEVICES, DeviceNeed
 from muster.model.grouping import OwnerRule
 from muster.model.kinds import Kind
-from muster.model.objects import Job, Json, Meta, OwnerReference, PodTemplate
+from muster.model.objects import Job, Json, Meta, OwnerReference, PodSpec, PodTemplate
 from muster.model.requests import pod_request
 from muster.model.workloads import Steps, WorkloadKind, WorkloadObject, at_once
 
@@ -44,6 +44,7 @@ class DescribedGang(Struct, frozen=True):
         tasks: the pods, as far as the object has their templates; in the order in which a controller creates them.
         owner: kind of what the group stands for.
         own: whether that is the object itself; else each child of that kind, as each Job of a CronJob, has a group.
+        shared: the ResourceClaims that its pods share.
     """
 
     metas: tuple[Meta, ...]
@@ -51,6 +52,7 @@ class DescribedGang(Struct, frozen=True):
     tasks: tuple[TaskTemplate, ...] = ()
     owner: str = ""
     own: bool = True
+    shared: tuple[dict[str, Json], ...] = ()
 
     @property
     def at_once(self) -> int:
@@ -107,11 +109,12 @@ class DescribedGang(Struct, frozen=True):
             QuantityError: a request can't be read.
         """
         tasks = [each for each in self.tasks if each.count > 0] or list(self.tasks[:1])
-        total = NOTHING
+        total = devices(PodSpec(resource_claims=self.shared))
         for number, task in enumerate(tasks, 1):
             some = pods if number == len(tasks) else min(task.count, pods)
             if some:
-                total += (pod_request(task.template.spec) + devices(task.template.spec)) * some
+                spec = task.template.spec
+                total += (pod_request(spec) + devices(native_groups.without_shared(self.shared, spec))) * some
             pods -= some
         return total
 
@@ -147,7 +150,8 @@ def gang_of_job(job: Job) -> DescribedGang:
     count = at_once(job.spec.parallelism, job.spec.completions)
     tasks = (TaskTemplate("spec.template", job.spec.template, count),)
     paths = ("spec.template.metadata", _METADATA)
-    return DescribedGang((job.spec.template.metadata, job.metadata), paths, tasks, grouping.JOB.kind)
+    metas, shared = (job.spec.template.metadata, job.metadata), native_groups.shared_by_job(job)
+    return DescribedGang(metas, paths, tasks, grouping.JOB.kind, shared=shared)
 
 
 def _joined(parts: Sequence[DescribedGang]) -> DescribedGang:

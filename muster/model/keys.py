@@ -38,6 +38,7 @@ KNOWN: Final = frozenset(
         names.MEMBER_OF,
         names.DISRUPTION_MODE,
         names.SHARED_CLAIMS,
+        names.SHARED_CLAIMS_OF,
         names.EXPECTED_DURATION,
         names.PREEMPTION_POLICY,
         names.DESCRIBED,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 from msgspec import structs
 
-from muster.model import grouping, names
+from muster.model import names
 from muster.model.objects import (
+    Job,
     Meta,
     NativePodGroup,
     NativeTopologyConstraint,
@@ -54,8 +56,37 @@ def noted(native: NativePodGroup) -> dict[str, str]:
     if native.spec.preemption_policy == names.NEVER:
         found[names.PREEMPTION_POLICY] = names.NEVER
     if native.spec.resource_claims:
-        found[names.SHARED_CLAIMS] = msgspec.json.encode(native.spec.resource_claims).decode()
+        found[names.SHARED_CLAIMS] = _written(native.spec.resource_claims)
     return found
+
+
+def noted_claims(native: NativePodGroup) -> dict[str, str]:
+    """Return what it says of claims as annotations of a group that its pods are in and that stands for their Job."""
+    return _claims_of(native.spec.resource_claims or (), native.name, native.metadata.uid)
+
+
+def noted_of_job(job: Job) -> dict[str, str]:
+    """Return the same for a Job whose native group isn't made yet, by a name and a uid that only stand for those that it will have."""
+    return _claims_of(claims, job.name, f"{job.metadata.uid}-native") if (claims := shared_by_job(job)) else {}
+
+
+def _claims_of(claims: Sequence[dict[str, Json]], name: str, uid: str) -> dict[str, str]:
+    return {names.SHARED_CLAIMS: _written(claims), names.SHARED_CLAIMS_OF: f"{name}/{uid}"}
+
+
+def _written(claims: Sequence[dict[str, Json]]) -> str:
+    return msgspec.json.encode(claims).decode()
+
+
+def shared_by_job(job: Job) -> tuple[dict[str, Json], ...]:
+    """Return the claims that the native group will share which kube-controller-manager makes for a Job.
+
+    It makes none for a Job that something controls, or whose template names one (``pkg/controller/job/job_scheduling_manager.go``).
+    """
+    scheduling = job.spec.scheduling
+    if scheduling is None or job.spec.template.spec.scheduling_group or job.metadata.controller() is not None:
+        return ()
+    return scheduling.resource_claims or ()
 
 
 def is_native(owner: OwnerReference) -> bool:
@@ -71,15 +102,23 @@ def claims_of(group: Meta) -> tuple[dict[str, Json], ...]:
         return ()
 
 
-def group_of_claim(claim: ResourceClaim) -> str:
-    """Return the group whose claim it is, made for the native one for which it stands; empty where it is made for none."""
+def claiming(group: Meta) -> tuple[str, str]:
+    """Return name and uid of the native group whose claims the pods of a group share; empty where there is none."""
+    owner = group.controller()
+    if owner is not None and is_native(owner):
+        return owner.name, owner.uid
+    name, _, uid = group.annotation(names.SHARED_CLAIMS_OF).partition("/")
+    return (name, uid) if name and uid else ("", "")
+
+
+def maker_of(claim: ResourceClaim) -> str:
+    """Return the uid of the native group that a claim was made for; empty where it was made for none."""
     owner = claim.metadata.controller()
-    return grouping.generated_name(owner.uid) if owner is not None and is_native(owner) else ""
+    return owner.uid if owner is not None and is_native(owner) else ""
 
 
-def without_shared(native: NativePodGroup, pod: PodSpec) -> PodSpec:
-    """Return the spec of one of its pods without the claims that it shares with the others."""
-    shared = native.spec.resource_claims
+def without_shared(shared: Sequence[dict[str, Json]] | None, pod: PodSpec) -> PodSpec:
+    """Return the spec of a pod without the claims that it shares with the others of its group."""
     if not shared or not pod.resource_claims:
         return pod
     return structs.replace(pod, resource_claims=tuple(each for each in pod.resource_claims if each not in shared))
@@ -88,12 +127,11 @@ def without_shared(native: NativePodGroup, pod: PodSpec) -> PodSpec:
 def not_evaluated(native: NativePodGroup, *, of_job: bool = False) -> str:
     """Say what a native group asks for that Muster doesn't evaluate; empty where there is nothing.
 
-    ``of_job``: the group of its Job stands for it, and that only says what the Job says.
+    ``of_job``: the group of its Job stands for it, and that says where its pods have to be.
     """
     spec = native.spec
     asked = {
         "parentCompositePodGroupName": spec.parent_composite_pod_group_name,
-        "resourceClaims": spec.resource_claims if of_job else None,
         "schedulingConstraints.topology": _topology(native)[0 if of_job else 1 :],
     }
     fields = [f"spec.{name}" for name, value in asked.items() if value]
@@ -103,6 +141,14 @@ def not_evaluated(native: NativePodGroup, *, of_job: bool = False) -> str:
     return (
         f"PodGroup {native.name} of {names.KUBERNETES_GROUP}: {', '.join(fields)} {verb} not evaluated, and its pods wait;"
         " create the PodGroup without"
+    )
+
+
+def second_text(native: NativePodGroup, group: str) -> str:
+    """Say that the pods of two native groups are in one group, which shares the claims of the other one."""
+    return (
+        f"PodGroup {native.name} of {names.KUBERNETES_GROUP}: its pods are in PodGroup {group}, whose pods share the claims of another one;"
+        " pods with claims wait; create them in a PodGroup of their own"
     )
 
 

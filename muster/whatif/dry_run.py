@@ -83,7 +83,7 @@ class AdmissionDryRun:
         namespaces: Iterable[str],
         definitions: Sequence[Json],
     ) -> None:
-        self.server = ApiServer(LoopClock(state.taken), seed=0)
+        self.server = ApiServer(LoopClock(state.taken), seed=0, native_groups=True)
         self._state = state
         self._namespaces = frozenset(namespaces)
         self._settings = WebhookSettings(tuple(schedulers), delay=delay, rules=rules_of(state))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -141,7 +142,8 @@ class _Made:
     def _of_job(self, job: Job) -> str:
         name = conversion.group_of_job(job)
         if not grouping.group_of(job.spec.template.metadata) and not self._has_group(name, job.namespace):
-            self._generate(name, job.metadata, grouping.job_reference(job.metadata), gang_of_job(job))
+            noted = native_groups.noted_of_job(job)
+            self._generate(name, job.metadata, grouping.job_reference(job.metadata), gang_of_job(job), noted)
         return name
 
     def _of_pod(self, pod: Pod) -> str:
@@ -195,10 +197,17 @@ class _Made:
         ]
         self.state = with_objects(self.state, {kinds.PODS: pods})
 
-    def _generate(self, name: str, made_for: Meta, owner: OwnerReference, gang: DescribedGang) -> None:
+    def _generate(
+        self,
+        name: str,
+        made_for: Meta,
+        owner: OwnerReference,
+        gang: DescribedGang,
+        noted: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         metas = [*gang.metas, *self._namespace(made_for.namespace)]
         try:
-            body = podgroup(owner, metas, gang.tasks[0].template.spec)
+            body = podgroup(owner, metas, gang.tasks[0].template.spec, annotations=noted)
             body["spec"]["minResources"] = gang.min_resources(
                 *self._namespace(made_for.namespace),
                 devices=self._devices(made_for.namespace),

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from muster.ledger.conversion import observed_claim, observed_group, observed_pod, observed_quota, pod_of
+from muster.ledger.conversion import maker_of, observed_claim, observed_group, observed_pod, observed_quota, pod_of
 from muster.ledger.decision import decide
 from muster.ledger.namespace_view import NamespaceView, Tombstones
 from muster.ledger.reservations import Observed, ReservationRequest, Reserved
@@ -115,7 +115,8 @@ class InMemoryAdmission:
         elif ledger is not None and isinstance(one, PodGroup):
             ledger.view.put(observed_group(kind.group, one, 0))
         elif ledger is not None and isinstance(one, ResourceClaim):
-            ledger.view.put_pod(observed_claim(one, ledger.view.pod(pod_of(one))))
+            standing = ledger.view.standing_for(maker_of(one))
+            ledger.view.put_pod(observed_claim(one, ledger.view.pod(pod_of(one)), standing))
         elif ledger is not None and isinstance(one, ResourceQuota):
             ledger.view.put_quota(observed_quota(one))
 

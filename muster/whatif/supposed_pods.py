@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from muster.model import grouping, kinds, names
+from muster.model import grouping, kinds, names, native_groups
 from muster.model.objects import Job, Meta, Object, OwnerReference, Pod, PodStatus, PodTemplate
 from muster.whatif.cluster_view import ClusterObjects
 from scheduler.model.snapshot import GroupKey
@@ -19,8 +19,8 @@ def awaiting_claims(state: ClusterObjects) -> frozenset[str]:
         return created is not None and created < state.taken
 
     pods = {pod.metadata.uid for pod in state.of(kinds.PODS) if pod.spec.resource_claims and there(pod)}
-    owners = {group.metadata.controller() for group in state.of(kinds.PODGROUPS) if there(group)}
-    return frozenset(pods | {owner.uid for owner in owners if owner is not None})
+    makers = {native_groups.claiming(group.metadata)[1] for group in state.of(kinds.PODGROUPS) if there(group)}
+    return frozenset(pods | makers)
 
 
 def missing_of_job(job: Job, there: Iterable[Pod]) -> list[Pod]:

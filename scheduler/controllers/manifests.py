@@ -101,8 +101,9 @@ def native_need(native: NativePodGroup, pods: Sequence[PodSpec], member: int, de
     Raises:
         QuantityError: a request can't be read.
     """
-    alone = [native_groups.without_shared(native, each) for each in pods]
-    return estimate(alone, member, devices) + devices(PodSpec(resource_claims=native.spec.resource_claims))
+    shared = native.spec.resource_claims
+    alone = [native_groups.without_shared(shared, each) for each in pods]
+    return estimate(alone, member, devices) + devices(PodSpec(resource_claims=shared))
 
 
 def native_owner(native: NativePodGroup) -> OwnerReference:

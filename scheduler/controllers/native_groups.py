@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -35,6 +36,8 @@ _NATIVE: Final = kinds.NATIVE_PODGROUPS
 _BY_OWNER: Final = "owner"
 _SCHEDULED: Final = frozenset({Phase.RUNNING, Phase.UNKNOWN, Phase.COMPLETED})
 """Phases that a group comes to only after its minimum had nodes."""
+_ABSENT: Final = 5.0
+"""Seconds after which a group that pods name is looked for again."""
 
 
 class NativeGroups:
@@ -87,8 +90,8 @@ class NativeGroups:
         pod = change.new
         if pod is None or pod.spec.scheduler_name not in self._names or not pod.spec.scheduling_group:
             return
-        joins = not grouping.group_of(pod.metadata) and not pod.spec.node_name
-        if joins and (name := grouping.native_group(pod.spec.scheduling_group)):
+        waits = not pod.spec.node_name and (pod.spec.resource_claims or not grouping.group_of(pod.metadata))
+        if waits and (name := grouping.native_group(pod.spec.scheduling_group)):
             self._work.add(ObjectKey(_NATIVE, pod.namespace, name))
 
     def _on_group(self, change: ObjectChange[PodGroup]) -> None:
@@ -107,8 +110,8 @@ class NativeGroups:
         if native is None or native.metadata.deletion_timestamp is not None:
             return
         pods = self._pods(native)
-        if not pods:
-            return  # Whose scheduler it is for is not known yet.
+        if not await self._note_claims(native, pods) or not pods:
+            return  # Without pods it isn't known whose scheduler it is for.
         of_job = self._group_of_job(pods)
         if unknown := native_groups.not_evaluated(native, of_job=bool(of_job)):
             await self._write(native, _unschedulable(unknown))
@@ -141,6 +144,42 @@ class NativeGroups:
         if job is None or owner is None or job.metadata.uid != owner.uid or job.spec.template.spec.scheduling_group:
             return ""
         return conversion.group_of_job(job)
+
+    async def _note_claims(self, native: NativePodGroup, pods: Sequence[Pod]) -> bool:
+        """Note which claims they share on the groups that its pods are in by their Job or by name; tell whether that is possible."""
+        if not native.spec.resource_claims and not any(each.spec.resource_claims for each in pods):
+            return True
+        noted, possible = native_groups.noted_claims(native), True
+        for name in self._named(native, pods):
+            there = self._informers.find_group(native.namespace, name)
+            if there is None:
+                again = partial(self._work.add, ObjectKey(_NATIVE, native.namespace, native.name))
+                asyncio.get_running_loop().call_later(_ABSENT, again)
+            elif noted.items() <= (there[1].metadata.annotations or {}).items():
+                continue
+            elif self._stands_for_another(native, there[1]):
+                await self._write(native, _unschedulable(native_groups.second_text(native, name)))
+                possible = False
+            else:
+                metadata = {"uid": there[1].metadata.uid, "annotations": noted}
+                with suppress(errors.NotFoundError, errors.ConflictError):  # Gone, or another of its name.
+                    await self._client.patch(there[0], name, {"metadata": metadata}, native.namespace)
+        return possible
+
+    def _named(self, native: NativePodGroup, pods: Sequence[Pod]) -> set[str]:
+        """Name the groups that pods of a native group are in, but for the one that stands for it; that of a Job before it has pods."""
+        found, owner = {grouping.group_of(each.metadata) for each in pods}, native.metadata.controller()
+        job = self._informers.jobs.get(owner.name, native.namespace) if owner and grouping.JOB.matches(owner) else None
+        if job is not None and owner is not None and job.metadata.uid == owner.uid:
+            found |= {conversion.group_of_job(job)} if job.spec.template.spec.scheduler_name in self._names else set()
+        return found - {"", grouping.generated_name(native.metadata.uid)}
+
+    def _stands_for_another(self, native: NativePodGroup, group: PodGroup) -> bool:
+        """Whether a group's pods share the claims of another native group, that is there."""
+        name, uid = native_groups.claiming(group.metadata)
+        cache = self._served.cache(_NATIVE)
+        other = cache.get(name, native.namespace) if name and cache is not None else None
+        return other is not None and uid == other.metadata.uid != native.metadata.uid
 
     async def _make(self, native: NativePodGroup, pods: Sequence[Pod], key: ObjectKey) -> None:
         again = partial(self._work.add, key)

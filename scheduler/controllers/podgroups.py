@@ -18,6 +18,7 @@ from muster.kube.clock import Clock
 from muster.kube.events import EventRecorder
 from muster.kube.workqueue import WorkQueue
 from muster.model import grouping, kinds, names
+from muster.model.gangs import gang_of_job
 from muster.model.kinds import ObjectKey
 from muster.model.objects import Job, OwnerReference, Pod, PodGroup
 from scheduler.controllers import manifests
@@ -177,7 +178,10 @@ class PodGroupController:
         if self._informers.find_group(job.namespace, grouping.generated_name(chosen.uid)) is None:
             nearest = [job.spec.template.metadata, job.metadata]
             again = partial(self._work.add, ObjectKey(kinds.JOBS, job.namespace, job.name))
-            await self._generated.make(GroupSource(kinds.JOBS, job, chosen, nearest, job.spec.template.spec), again)
+            need = partial(gang_of_job(job).need, devices=self._generated.devices(job.namespace))
+            await self._generated.make(
+                GroupSource(kinds.JOBS, job, chosen, nearest, job.spec.template.spec, need), again
+            )
 
     async def _note_group(self, job: Job, group: PodGroup) -> None:
         # By its first status a group often lets its Job start: that write notes it as well.

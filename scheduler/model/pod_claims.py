@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from muster.model import grouping
 from muster.model.objects import Meta, PodSpec
 
 
@@ -37,6 +38,7 @@ class PodClaim(NamedTuple):
         maker: the uid of the pod that it is made for, or of the group; empty where it exists by name.
         namespace: where its template is.
         group: for whom it is reserved; None where that is the pod.
+        native: the PodGroup of Kubernetes' own that the pod names, until it is known which claims that shares.
     """
 
     maker: str
@@ -45,11 +47,12 @@ class PodClaim(NamedTuple):
     template: str = ""
     namespace: str = ""
     group: ClaimingGroup | None = None
+    native: str = ""
 
     @property
     def own(self) -> bool:
         """Whether it is made for the pod alone."""
-        return self.claim is None and self.group is None
+        return self.claim is None and self.group is None and not self.native
 
 
 class SharedClaims(Struct, frozen=True):
@@ -59,22 +62,28 @@ class SharedClaims(Struct, frozen=True):
     claims: frozenset[tuple[str, ...]]
 
     def resolve(self, mentioned: PodClaim) -> PodClaim:
-        """Return the group's claim where a pod means that, which is so if all of both is the same; else the pod's."""
+        """Return the group's claim where a pod means that, which is so if all of both is the same; else the pod's.
+
+        Of a pod that names another group it isn't known what it means.
+        """
+        if mentioned.native and mentioned.native != self.group.name:
+            return mentioned
         stated = (mentioned.name, mentioned.claim.name if mentioned.claim is not None else "", mentioned.template)
         if stated not in self.claims:
-            return mentioned
-        return mentioned._replace(maker=self.group.uid if mentioned.template else "", group=self.group)
+            return mentioned._replace(native="")
+        maker = self.group.uid if mentioned.template else ""
+        return mentioned._replace(maker=maker, group=self.group, native="")
 
 
 def of_pod(pod: Meta, spec: PodSpec) -> tuple[PodClaim, ...]:
     """List the claims that a pod uses, but for those of an unknown form."""
-    found = []
+    found, native = [], grouping.native_group(spec.scheduling_group)
     for each in spec.resource_claims or ():
         name, claim, template = (
             str(each.get(key) or "") for key in ("name", "resourceClaimName", "resourceClaimTemplateName")
         )
         if claim:
-            found.append(PodClaim("", name, ResourceClaimKey(pod.namespace, claim)))
+            found.append(PodClaim("", name, ResourceClaimKey(pod.namespace, claim), native=native))
         elif template:
-            found.append(PodClaim(pod.uid, name, None, template, pod.namespace))
+            found.append(PodClaim(pod.uid, name, None, template, pod.namespace, native=native))
     return tuple(found)

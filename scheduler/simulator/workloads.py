@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from muster.model import grouping, kinds, names
+from muster.model import grouping, kinds, names, native_groups
 from muster.model.amounts import Resources
 from muster.model.kinds import Kind
 from muster.model.objects import (
@@ -215,7 +215,8 @@ class Workloads:
             self.show_job(stored, self._lifecycle.gang((stored.namespace, name)))
             return
         owner, nearest = grouping.job_reference(stored.metadata), [template.metadata, stored.metadata]
-        gang = self._generate(owner, nearest, stored.namespace, template.spec)
+        noted = native_groups.noted_of_job(stored)
+        gang = self._generate(owner, nearest, stored.namespace, template.spec, noted)
         if gang is not None:
             self.show_job(stored, gang)
 
@@ -228,10 +229,16 @@ class Workloads:
             self._spawn(gang, job)
 
     def _generate(
-        self, owner: OwnerReference, nearest: list[Meta], namespace: str, template: PodSpec
+        self,
+        owner: OwnerReference,
+        nearest: list[Meta],
+        namespace: str,
+        template: PodSpec,
+        noted: Mapping[str, str] | None = None,
     ) -> SimulatedGang | None:
         space = self._admission.namespace(namespace)
-        body = manifests.podgroup(owner, [*nearest, *([space] if space is not None else [])], template)
+        metas = [*nearest, *([space] if space is not None else [])]
+        body = manifests.podgroup(owner, metas, template, annotations=noted)
         group = msgspec.convert(body, PodGroup)
         return self._create_group(
             kinds.PODGROUPS, replace(group, metadata=replace(group.metadata, namespace=namespace))

@@ -207,15 +207,15 @@ def disruption(group: Meta) -> Disruption:
 
 
 def shared_claims(group: Meta) -> SharedClaims | None:
-    """Return the ResourceClaims that the native PodGroup shares among its pods for which a group stands; None where it has none."""
-    owner = group.controller()
-    if owner is None or not native_groups.is_native(owner) or not (stated := native_groups.claims_of(group)):
+    """Return the ResourceClaims that the native PodGroup of a group's pods shares among them; None where these are in none."""
+    name, uid = native_groups.claiming(group)
+    if not uid:
         return None
     found = (
         tuple(str(each.get(key) or "") for key in ("name", "resourceClaimName", "resourceClaimTemplateName"))
-        for each in stated
+        for each in native_groups.claims_of(group)
     )
-    return SharedClaims(ClaimingGroup(owner.name, owner.uid), frozenset(found))
+    return SharedClaims(ClaimingGroup(name, uid), frozenset(found))
 
 
 def min_resources(group: PodGroup) -> Resources | None:

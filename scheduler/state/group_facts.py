@@ -9,7 +9,7 @@ from itertools import islice, repeat
 
 from muster.ledger.conversion import limits_of, readable
 from muster.ledger.reservations import limited, taken_by_spec, waits_for_quota
-from muster.model import scopes
+from muster.model import native_groups, scopes
 from muster.model.amounts import QuantityError, Resources
 from muster.model.device_quota import DeviceNeed
 from muster.model.objects import Job, PodGroup, PodSpec, PriorityClass, ResourceQuota
@@ -143,15 +143,16 @@ def _minimum(
     member = group.spec.min_member
     if group.spec.min_resources is not None or waits_for_quota(group) is not None or member <= 0 or not names:
         return None
-    taken = [
-        amounts
-        for amounts in islice(_taken(batch, members, devices.need(group.namespace)), member)
-        if amounts is not None
-    ]
+    need, shared = devices.need(group.namespace), native_groups.claims_of(group.metadata)
+
+    def alone(spec: PodSpec) -> Resources:
+        return need(native_groups.without_shared(shared, spec))
+
+    taken = [amounts for amounts in islice(_taken(batch, members, alone), member) if amounts is not None]
     if not taken:
         return None
     # Pods that nobody has seen yet are taken to be like the last one.
-    whole = sum(taken, taken[-1] * (member - len(taken)))
+    whole = sum(taken, taken[-1] * (member - len(taken))) + need(PodSpec(resource_claims=shared))
     return whole if any(name in whole for name in names) else None
 
 

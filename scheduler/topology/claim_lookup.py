@@ -36,6 +36,8 @@ class ClaimLookup:
 
     def wrong(self, mentioned: PodClaim) -> str:
         """Say why a claim can't be met wherever the pod would go; empty where it might."""
+        if mentioned.native:
+            return f"it isn't known yet which claims PodGroup {mentioned.native} of scheduling.k8s.io shares"
         claim = self.claim(mentioned)
         return self.fault(mentioned, claim) if claim is not None else self._missing(mentioned)
 

@@ -91,7 +91,11 @@ class DeviceClaims:
         """Return the class of all tasks whose own claims request the same as these, and wait."""
         shape = _shape_of(waiting)
         among = (demands.of_nodes, demands.ports, demands.unsupported, demands.images, demands.claims, demands.peers)
-        first = self._alike.setdefault((kind.request, shape, *among, demands.pod_terms.signature), kind)
+        alike = kind.request, shape, *among, demands.pod_terms.signature
+        first = self._alike.get(alike)
+        if first is None:
+            first = kind if demands is kind.constraints else replace(kind, constraints=demands)
+            self._alike[alike] = first
         self._own[task.uid] = (waiting, shape)
         self._shapes[first.constraints.signature] = shape
         return first

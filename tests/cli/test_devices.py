@@ -239,3 +239,27 @@ def test_a_podgroup_of_kubernetes_own_shares_a_claim_among_its_pods(
     assert "PodGroup default/workers would start now, 3 pods" in admit(cluster(1, 0), template(), *native(3))
     short = admit(cluster(1, 0), template(2), *native(3))
     assert "3 pods share a claim for 2 devices of class gpu, of which there are 1, 1 of them free" in short
+
+
+def sharing(pods: int, name: str = "train") -> Json:
+    """A Job whose pods share a claim, by a native group that Kubernetes makes for it."""
+    found = job(pods, name)
+    shared = {"name": "gpu", "resourceClaimTemplateName": "gpu"}
+    found["spec"]["scheduling"] = {"schedulingPolicy": {"gang": {}}, "resourceClaims": [shared]}
+    return found
+
+
+def test_a_job_shares_a_claim_among_its_pods(admit: Callable[..., str], simulate: Callable[..., Result]) -> None:
+    assert "Job default/train would start now, 3 pods" in admit(cluster(1, 0), template(), sharing(3))
+    short = admit(cluster(1, 0), template(2), sharing(3))
+    assert "3 pods share a claim for 2 devices of class gpu, of which there are 1, 1 of them free" in short
+    quota = made("ResourceQuota", "devices", "v1", spec={"hard": {DEVICES: "1"}})
+    state = cluster(1)
+    state[0]["metadata"]["labels"] = {"muster.sh/quota": "guarded"}
+    said = admit([*state, quota], template(), sharing(3), sharing(2, "late"), status=1)
+    assert "Job default/train would start now, 3 pods" in said
+    assert f"has 1 {DEVICES} hard, 1 reserved (Job train 1), so none is free: short by 1 {DEVICES}" in said
+    objects = [*cluster(1), template(), sharing(3), sharing(2, "late")]
+    report = json.loads(simulate(objects, "--until-idle", "-o", "json").stdout)["report"]
+    assert report["wait"]["started"] == 2
+    assert report["wait"]["max"] >= 60

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from device_objects import (
     allocated,
@@ -144,6 +146,44 @@ def test_a_claim_that_holds_a_pod_to_a_full_node_is_given_back():
     assert held(*full, mine, pod("p", own=True)) == []
     unused = {**mine, "status": {**mine["status"], "reservedFor": []}}
     assert held(*full, unused, pod("p", own=True), there) == []
+
+
+def in_native(name, native="n", *claims):
+    """A pod that names a PodGroup of Kubernetes' own."""
+    made = pod(name, *claims, own=not claims)
+    return {**made, "spec": {**made["spec"], "schedulingGroup": {"podGroupName": native}}}
+
+
+def of_job(*shared, native="n"):
+    """The group of a Job, noted on which are the claims of the native one that Kubernetes made for it."""
+    made = group(2)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
+    noted = {"muster.sh/shared-claims": json.dumps(shared), "muster.sh/shared-claims-of": f"{native}/uid-{native}"}
+    noted = noted if shared else {}
+    return {**made, "metadata": {**made["metadata"], "annotations": noted, "ownerReferences": [owner]}}
+
+
+def test_the_pods_of_a_job_share_the_claims_of_the_native_group_that_is_made_for_it():
+    cluster = [node("a"), device_class(), offered("a", "d1", "d2"), template()]
+    gang = [in_native("p1"), in_native("p2")]
+    shared = claim("n-gpu", native="n")
+    assert set(reserved_for(*cluster, shared, *gang, of_job(OF_TEMPLATE)).values()) == {GROUP}
+    assert devices_of(*cluster, shared, *gang, of_job(OF_TEMPLATE)) == {"p1": ["d1"], "p2": ["d1"]}
+    named = [in_native("p1", "n", "c"), in_native("p2", "n", "c")]
+    assert set(reserved_for(*cluster, claim("c"), *named, of_job(BY_NAME)).values()) == {GROUP}
+
+
+def test_pods_wait_while_it_is_not_known_which_claims_their_native_group_shares():
+    cluster = [node("a"), device_class(), offered("a", "d1", "d2"), template(), claim("c")]
+    words = "it isn't known yet which claims PodGroup n of scheduling.k8s.io shares"
+    gang = [in_native("p1", "n", "c"), in_native("p2", "n", "c")]
+    assert binds(*cluster, *gang, of_job()) == {}
+    assert words in message(*cluster, *gang, of_job())
+    assert words in message(*cluster, *gang, of_job(BY_NAME, native="another"))
+    made = [claim("p1-gpu", pod="p1"), claim("p2-gpu", pod="p2")]
+    own = [in_native("p1"), in_native("p2")]
+    assert words in message(*cluster, *made, *own, of_job())
+    assert devices_of(*cluster, *made, *own, of_job(BY_NAME)) == {"p1": ["d1"], "p2": ["d2"]}
 
 
 def _user(uid):

@@ -5,8 +5,18 @@ from __future__ import annotations
 from muster.kube.cache import ObjectCache
 from muster.ledger.observer import Observer
 from muster.ledger.view import CLAIM_SOURCE
-from muster.model import names
-from muster.model.objects import Meta, OwnerReference, Pod, PodSpec, ResourceClaim, ResourceQuota, ResourceQuotaSpec
+from muster.model import kinds, names
+from muster.model.objects import (
+    Meta,
+    OwnerReference,
+    Pod,
+    PodGroup,
+    PodSpec,
+    ResourceClaim,
+    ResourceQuota,
+    ResourceQuotaSpec,
+)
+from muster.model.objects.scheduling import PodGroupSpec
 
 DEVICES = "gpu.deviceclass.resource.k8s.io/devices"
 
@@ -39,6 +49,22 @@ def observed() -> tuple[Observer, ObjectCache[Pod], ObjectCache[ResourceClaim]]:
     pods.replace([], "1")
     claims.replace([], "1")
     return Observer({}, quotas, pods, claims, schedulers=("muster",)), pods, claims
+
+
+def following_groups() -> tuple[Observer, ObjectCache[PodGroup], ObjectCache[ResourceClaim]]:
+    quotas, pods, claims = ObjectCache[ResourceQuota](), ObjectCache[Pod](), ObjectCache[ResourceClaim]()
+    groups = ObjectCache[PodGroup]()
+    quota = Meta(name="q", namespace="ns", uid="u-q", resource_version="1")
+    quotas.replace([ResourceQuota(metadata=quota, spec=ResourceQuotaSpec(hard={DEVICES: "4"}))], "1")
+    for cache in (pods, claims, groups):
+        cache.replace([], "1")
+    return Observer({kinds.PODGROUPS: groups}, quotas, pods, claims, schedulers=("muster",)), groups, claims
+
+
+def group_of_a_job(revision: int, native: str = "") -> PodGroup:
+    noted = {names.SHARED_CLAIMS_OF: f"train/{native}"} if native else None
+    meta = Meta(name="podgroup-j", namespace="ns", uid="u-g", resource_version=str(revision), annotations=noted)
+    return PodGroup(metadata=meta, spec=PodGroupSpec(min_member=3, min_resources={DEVICES: "3"}))
 
 
 def units(observer: Observer, group: str) -> int:
@@ -81,3 +107,20 @@ def test_a_claim_of_a_native_group_is_in_the_group_that_stands_for_it() -> None:
     assert (units(observer, ""), units(observer, "podgroup-u-n")) == (0, 3)
     claims.drop(claim("c", 3, 3, made_for="u-n", api_version="scheduling.k8s.io/v1beta1"))
     assert units(observer, "podgroup-u-n") == 0
+
+
+def test_a_claim_of_a_job_s_native_group_is_in_the_job_s_group_as_long_as_that_says_so() -> None:
+    observer, groups, claims = following_groups()
+    groups.put(group_of_a_job(2))
+    made = claim("c", 3, 3, made_for="u-n", api_version="scheduling.k8s.io/v1beta1")
+    claims.put(made)
+    assert (units(observer, "podgroup-u-n"), units(observer, "podgroup-j")) == (3, 0)
+    groups.put(group_of_a_job(4, "u-n"))
+    assert (units(observer, "podgroup-u-n"), units(observer, "podgroup-j")) == (0, 3)
+    claims.put(claim("d", 5, 1, made_for="u-n", api_version="scheduling.k8s.io/v1beta1"))
+    assert units(observer, "podgroup-j") == 4
+    groups.put(group_of_a_job(6, "u-other"))
+    assert (units(observer, "podgroup-u-n"), units(observer, "podgroup-j")) == (4, 0)
+    groups.put(group_of_a_job(7, "u-n"))
+    groups.drop(group_of_a_job(8, "u-n"))
+    assert (units(observer, "podgroup-u-n"), units(observer, "podgroup-j")) == (4, 0)

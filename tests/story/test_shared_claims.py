@@ -48,6 +48,26 @@ spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: NAME, count: 
 """
 PLAIN = "  containers: [{name: main, image: busybox, resources: {"
 CLAIMING = "  resourceClaims: [{name: gpus, CLAIM}]\n  containers: [{name: main, image: busybox, resources: {claims: [{name: gpus}], "
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: NAME, annotations: {scheduling.k8s.io/group-min-member: "MEMBERS"}}
+spec:
+  parallelism: MEMBERS
+  completions: MEMBERS
+  scheduling:
+    schedulingPolicy: {gang: {}}
+    resourceClaims: [{name: gpus, CLAIM}]
+  template:
+    metadata: {annotations: {sandbox.muster.sh/run-seconds: "3600"}}
+    spec:
+      schedulerName: muster
+      restartPolicy: Never
+      tolerations: [{operator: Exists}]
+      resourceClaims: [{name: gpus, CLAIM}]
+      containers: [{name: main, image: busybox, resources: {claims: [{name: gpus}], requests: {cpu: 1}}}]
+"""
+OF_TEMPLATE, BY_NAME = "resourceClaimTemplateName: gpus", "resourceClaimName: other"
 SHARED = ", resourceClaims: [{name: gpus, resourceClaimTemplateName: gpus}]"
 
 
@@ -190,4 +210,91 @@ def test_admit_judges_a_file_of_a_group_that_shares_a_claim(cluster: Cluster) ->
     assert (
         f"2 pods share a claim for 3 devices of class {cluster.namespace}, of which there are 2, 2 of them free"
         in never
+    )
+
+
+def job(claim: str = OF_TEMPLATE, name: str = "train", pods: int = 3) -> str:
+    """Write a Job whose pods share a claim: kube-controller-manager makes the native group, with the claim."""
+    return JOB.replace("NAME", name).replace("CLAIM", claim).replace("MEMBERS", str(pods))
+
+
+def placed(cluster: Cluster, count: int) -> None:
+    cluster.until("pods", "", lambda found: sum("nodeName" in each["spec"] for each in found["items"]) == count)
+
+
+def test_the_claim_of_a_job_is_allocated_once_and_reserved_for_the_group_that_kubernetes_makes(
+    cluster: Cluster,
+) -> None:
+    cluster.apply(job())
+    placed(cluster, 3)
+    (group,), (claim,) = cluster.get(NATIVE)["items"], claims(cluster)
+    assert [each["kind"] for each in group["metadata"]["ownerReferences"] if each.get("controller")] == ["Job"]
+    (user,) = claim["status"]["reservedFor"]
+    assert (user["resource"], user["uid"]) == ("podgroups", group["metadata"]["uid"])
+    assert devices(claim) == ["d1", "d2"]
+    cluster.until(
+        NATIVE,
+        group["metadata"]["name"],
+        lambda found: [each["status"] for each in found.get("status", {}).get("conditions", [])] == ["True"],
+    )
+    (ours,) = cluster.get(OURS)["items"]
+    assert [each["kind"] for each in ours["metadata"]["ownerReferences"]] == ["Job"]
+    cluster.run("delete", "job", "train")
+    cluster.until("resourceclaims", "", lambda found: not found["items"])
+
+
+def test_a_claim_that_a_job_names_is_reserved_for_its_group_and_given_back(cluster: Cluster) -> None:
+    cluster.apply(OTHER.replace("NAME", cluster.namespace).replace("COUNT", "1"))
+    cluster.apply(job(BY_NAME))
+    placed(cluster, 3)
+    (claim,) = claims(cluster)
+    assert [each["resource"] for each in claim["status"]["reservedFor"]] == ["podgroups"]
+    cluster.run("delete", "job", "train")
+    cluster.until("resourceclaims", "other", lambda found: not found.get("status", {}).get("allocation"))
+
+
+def test_a_second_job_waits_for_the_devices_of_the_first_and_is_told_why(cluster: Cluster) -> None:
+    cluster.apply(job(pods=1))
+    placed(cluster, 1)
+    cluster.apply(job(name="late"))
+    words = f"3 pods share a claim for 2 devices of class {cluster.namespace}, of which there are 2, 0 of them free"
+
+    def told(found: Any) -> Any:
+        return any(
+            words in each["message"] for one in found["items"] for each in one.get("status", {}).get("conditions", [])
+        )
+
+    cluster.until(NATIVE, "", told)
+    assert words in " ".join(cluster.muster("why", "job/late").split())
+    cluster.run("delete", "job", "train")
+    placed(cluster, 3)
+
+
+def test_the_quota_of_devices_counts_the_claim_of_a_job_once(cluster: Cluster) -> None:
+    resource = f"{cluster.namespace}.deviceclass.resource.k8s.io/devices"
+    cluster.run("label", "namespace", cluster.namespace, "muster.sh/quota=guarded")
+    cluster.apply(QUOTA.replace("RESOURCE", resource).replace("HARD", "2"))
+    cluster.apply(job())
+    placed(cluster, 3)
+    (ours,) = cluster.get(OURS)["items"]
+    assert ours["spec"]["minResources"][resource] == "2"
+    row = [resource, "2", "2", "0", "0"]
+    assert row in [line.split()[1:] for line in cluster.muster("quota", "view").splitlines()]
+    refused = cluster.run("apply", "-f", "-", stdin=job(name="late")).stdout
+    assert f"has 2 {resource} hard, 2 reserved (Job train 2), so none is free: short by 2" in refused
+
+
+def test_admit_judges_a_file_of_a_job_that_shares_a_claim(cluster: Cluster) -> None:
+    def file(count: int) -> str:
+        template = CLASS.split("---")[1].replace("NAME", cluster.namespace).replace("count: 2", f"count: {count}")
+        return f"{template}---{job()}"
+
+    def said(count: int) -> str:
+        return " ".join(cluster.muster("admit", "-f", "-", stdin=file(count)).split())
+
+    cluster.run("delete", "resourceclaimtemplate", "gpus")
+    assert f"Job {cluster.namespace}/train would start now, 3 pods" in said(2)
+    assert (
+        f"3 pods share a claim for 3 devices of class {cluster.namespace}, of which there are 2, 2 of them free"
+        in said(3)
     )

@@ -18,8 +18,8 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
     yet, it counts outside.
     """
     claim = request.new(ResourceClaim)
-    meta, group = claim.metadata, native_groups.group_of_claim(claim)
-    owner = meta.controller()
+    meta = claim.metadata
+    group, owner = _group_of_native(claim, request.namespace, view), meta.controller()
     if owner is not None and (owner.api_version, owner.kind) == (kinds.PODS.api_version, kinds.PODS.name):
         pod = view.get(kinds.PODS, owner.name, request.namespace)
         if pod is not None and pod.metadata.uid == owner.uid:
@@ -28,3 +28,16 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
     place = (request.namespace, CLAIM, group, meta.name or request.name, meta.uid)
     reservation = ReservationRequest(*place, amounts)
     return Allowed(reservation=reservation) if reservation.asks else ALLOWED
+
+
+def _group_of_native(claim: ResourceClaim, namespace: str, view: AdmissionView) -> str:
+    """Return the group for whose native one a claim is made; empty where it is made for none.
+
+    That of a Job says so itself, as soon as the scheduler has seen the native one.
+    """
+    native = native_groups.maker_of(claim)
+    if not native:
+        return ""
+    groups = (each for kind in (kinds.PODGROUPS, *kinds.LEGACY_PODGROUPS) for each in view.items(kind, namespace))
+    found = (each.name for each in groups if native_groups.claiming(each.metadata)[1] == native)
+    return min(found, default=grouping.generated_name(native))

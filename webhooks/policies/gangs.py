@@ -19,10 +19,10 @@ from muster.ledger.reservations import (
     holding,
     taken_by_spec,
 )
-from muster.model import device_classes, device_quota, grouping, keys, kinds, names, tenant_texts
+from muster.model import device_classes, device_quota, grouping, keys, kinds, names, native_groups, tenant_texts
 from muster.model.amounts import QuantityError, Resources
 from muster.model.gangs import DescribedGang
-from muster.model.objects import Meta, ResourceClaimTemplate
+from muster.model.objects import Meta, PodSpec, ResourceClaimTemplate
 from webhooks.policies import common, network
 from webhooks.policies.common import QueueRequest
 from webhooks.settings import WebhookSettings
@@ -185,8 +185,9 @@ def unstated_minimum(
     if group.status.phase not in phases or reservations.reserves_late(group.metadata):
         return None
     try:
-        spec = gang.tasks[0].template.spec
-        minimum = (taken_by_spec(spec) + _devices(subject, view)(spec)) * group.spec.min_member
+        spec, devices = gang.tasks[0].template.spec, _devices(subject, view)
+        alone = taken_by_spec(spec) + devices(native_groups.without_shared(gang.shared, spec))
+        minimum = alone * group.spec.min_member + devices(PodSpec(resource_claims=gang.shared))
     except QuantityError:
         return None  # an API server stores no pod of it
     facts = tenant_texts.traits(group.metadata.annotation(names.POD_TRAITS))

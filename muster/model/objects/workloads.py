@@ -6,8 +6,14 @@ from datetime import datetime
 
 from msgspec import field
 
-from muster.model.objects.metadata import ApiStruct, Condition, Object
+from muster.model.objects.metadata import ApiStruct, Condition, Json, Object
 from muster.model.objects.pods import PodTemplate
+
+
+class JobScheduling(ApiStruct, frozen=True, kw_only=True):
+    """What a Job says of the native PodGroup that Kubernetes makes for it; what is missing here has no meaning for Muster."""
+
+    resource_claims: tuple[dict[str, Json], ...] | None = None
 
 
 class JobSpec(ApiStruct, frozen=True, kw_only=True):
@@ -19,6 +25,7 @@ class JobSpec(ApiStruct, frozen=True, kw_only=True):
     active_deadline_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
     template: PodTemplate = field(default_factory=PodTemplate)
+    scheduling: JobScheduling | None = None
 
 
 class JobStatus(ApiStruct, frozen=True, kw_only=True):

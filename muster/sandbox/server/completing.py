@@ -26,15 +26,22 @@ from muster.sandbox.strategies.table import strategy_of
 Json = dict[str, Any]
 
 _DEFINITIONS: Final = "apiextensions.k8s.io"  # a server of its own, with laxer rules
+_JOBS: Final = ("batch", "jobs")
 _NAME_TRIES: Final = 8
 _NOT_SPEC: Final = frozenset({"metadata", "status", "apiVersion", "kind"})
 _SERVER_SET: Final = ("name", "namespace", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 class Completer:
-    """Names, stamps, defaults and validates."""
+    """Names, stamps, defaults and validates.
 
-    def __init__(self, store: Store, identities: Identities, now: Callable[[], datetime]) -> None:
+    ``native_groups``: Jobs may say what PodGroups of Kubernetes' own are to share, as with its feature gates; else that is dropped.
+    """
+
+    def __init__(
+        self, store: Store, identities: Identities, now: Callable[[], datetime], *, native_groups: bool = False
+    ) -> None:
+        self._native_groups = native_groups
         self._store = store
         self._identities = identities
         self._now = now
@@ -59,6 +66,7 @@ class Completer:
         metadata = obj["metadata"]
         self._identify(resource, metadata)
         strategy.prepare_create(obj)
+        self._drop_disabled(resource, obj)
         builtin_admission.allocate(self._store, resource, obj)
         if strategy.counts_generations:
             metadata["generation"] = 1
@@ -67,6 +75,10 @@ class Completer:
             causes += validate_finalizers(metadata)
         _refuse(resource, metadata, causes + self._causes(resource, strategy, obj, None))
         return obj
+
+    def _drop_disabled(self, resource: Resource, obj: Json) -> None:
+        if resource.key == _JOBS and not self._native_groups:
+            obj["spec"].pop("scheduling", None)
 
     def _identify(self, resource: Resource, metadata: Json) -> None:
         for key in ("resourceVersion", "generation", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
@@ -97,6 +109,7 @@ class Completer:
         else:
             builtin_admission.on_update(resource, obj)
             strategy.prepare_update(obj, old)
+            self._drop_disabled(resource, obj)
         carry(obj["metadata"], before, "generation")
         if strategy.counts_generations and not attributes.subresource and _spec_changed(obj, old):
             obj["metadata"]["generation"] = before.get("generation", 0) + 1

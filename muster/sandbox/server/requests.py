@@ -65,14 +65,16 @@ class NoWebhooks:
 class ApiServer:
     """An API server on a `Store`. Reads are plain functions of the store; writes go through `writes` and its admission.
 
-    ``seed`` makes uids and generated names repeatable.
+    ``seed`` makes uids and generated names repeatable. ``native_groups``: see `Completer`.
     """
 
-    def __init__(self, clock: Clock, *, store: Store | None = None, seed: int | None = None) -> None:
+    def __init__(
+        self, clock: Clock, *, store: Store | None = None, seed: int | None = None, native_groups: bool = False
+    ) -> None:
         self.clock = clock
         self.store = store if store is not None else Store()
         self.registry = Registry(BUILTIN)
-        self._completer = Completer(self.store, Identities(seed), clock.now)
+        self._completer = Completer(self.store, Identities(seed), clock.now, native_groups=native_groups)
         self.writes = Writes(self.store, clock, self.registry, Ownership(clock.now), NoWebhooks(self._completer))
         self._definitions = Definitions(self.store, self.registry, clock)
         self._watchers = Watchers(self.store, clock)
