@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import Result
+
+from muster.cli.installation import crds
+from muster.sandbox.server.requests import ApiServer
 
 API = "resource.k8s.io/v1"
 GPU = "gpu.example.com"
@@ -263,3 +267,69 @@ def test_a_job_shares_a_claim_among_its_pods(admit: Callable[..., str], simulate
     report = json.loads(simulate(objects, "--until-idle", "-o", "json").stdout)["report"]
     assert report["wait"]["started"] == 2
     assert report["wait"]["max"] >= 60
+
+
+def claimed(name: str, began: str, count: int, runs: str = "90m") -> list[Json]:
+    """A gang that runs on n0 and holds so many of its devices, one for each pod."""
+    noted = {"muster.sh/expected-duration": runs}
+    group = made("PodGroup", name, "scheduling.volcano.sh/v1beta1", spec={"minMember": count, "queue": "default"})
+    group |= {"status": {"phase": "Running"}}
+    group["metadata"]["annotations"] = noted
+    found = [group]
+    for number in range(count):
+        called = f"{name}-{number}"
+        status = {"phase": "Running", "startTime": began}
+        pod = made("Pod", called, "v1", spec={**POD, "nodeName": "n0"}, status=status)
+        pod["metadata"]["annotations"] = {**noted, "scheduling.k8s.io/group-name": name}
+        results = [{"request": "gpu", "driver": GPU, "pool": "n0", "device": f"d{number}"}]
+        user = {"resource": "pods", "name": called, "uid": f"uid-{called}"}
+        given = {"allocation": {"devices": {"results": results}}, "reservedFor": [user]}
+        claim = made("ResourceClaim", f"{called}-gpu", spec=template()["spec"]["spec"], status=given)
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": called, "uid": f"uid-{called}", "controller": True}
+        claim["metadata"] |= {
+            "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+            "ownerReferences": [owner],
+        }
+        found += [pod, claim]
+    return found
+
+
+def waiting(name: str, count: int, seconds: int) -> list[Json]:
+    """A gang that waits, whose claims are made and have no devices."""
+    group = made("PodGroup", name, "scheduling.volcano.sh/v1beta1", spec={"minMember": count, "queue": "default"})
+    group |= {"status": {"phase": "Inqueue"}}
+    noted = {"muster.sh/expected-duration": "10m"}
+    group["metadata"] |= {"annotations": noted, "creationTimestamp": f"2026-01-01T11:00:{seconds:02}Z"}
+    found = [group]
+    for number in range(count):
+        called = f"{name}-{number}"
+        pod = made("Pod", called, "v1", spec=POD, status={"phase": "Pending"})
+        pod["metadata"]["annotations"] = {**noted, "scheduling.k8s.io/group-name": name}
+        claim = made("ResourceClaim", f"{called}-gpu", spec=template()["spec"]["spec"])
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": called, "uid": f"uid-{called}", "controller": True}
+        claim["metadata"] |= {
+            "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+            "ownerReferences": [owner],
+        }
+        found += [pod, claim]
+    return found
+
+
+async def test_a_gang_with_claims_starts_when_those_who_have_its_devices_end(server: ApiServer, run: Run) -> None:
+    """Cpu is free all the time: what they wait for are devices, 30 minutes for the first and 10 more for the second."""
+    state = [*cluster(2), *claimed("old", "2026-01-01T11:00:00Z", 2), *waiting("next", 2, 1), *waiting("last", 1, 2)]
+    for each in [*crds.manifests(legacy_apis=False), *state]:
+        group, _, version = each["apiVersion"].rpartition("/")
+        resource = server.registry.by_kind(group, each["kind"], version)
+        assert resource is not None
+        server.store.put(resource.key, each)
+    listed = await asyncio.to_thread(run, "podgroup", "list", "--start", "-n", "default")
+    assert listed.exit_code == 0, listed.output
+    starts = {words[0]: " ".join(words[1:]) for words in map(str.split, listed.stdout.splitlines()[1:])}
+    assert "12:30 if no others" in starts["next"]
+    assert "12:40 if no others" in starts["last"]
+    assert "if no others" not in starts["old"]
+    why = await asyncio.to_thread(run, "podgroup", "why", "next", "--start", "-n", "default")
+    said = " ".join(why.stdout.split())
+    assert "2 of 2 pods lack devices: each claims 1 device of class gpu, of which there are 2, 0 of them free" in said
+    assert "about 12:30 UTC if nothing else arrives" in said
