@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, Final
@@ -216,7 +216,7 @@ class Workloads:
             return
         owner, nearest = grouping.job_reference(stored.metadata), [template.metadata, stored.metadata]
         noted = native_groups.noted_of_job(stored)
-        gang = self._generate(owner, nearest, stored.namespace, template.spec, noted)
+        gang = self._generate(owner, nearest, stored.namespace, template.spec, **noted)
         if gang is not None:
             self.show_job(stored, gang)
 
@@ -229,20 +229,12 @@ class Workloads:
             self._spawn(gang, job)
 
     def _generate(
-        self,
-        owner: OwnerReference,
-        nearest: list[Meta],
-        namespace: str,
-        template: PodSpec,
-        noted: Mapping[str, str] | None = None,
+        self, owner: OwnerReference, nearest: list[Meta], place: str, template: PodSpec, **noted: str
     ) -> SimulatedGang | None:
-        space = self._admission.namespace(namespace)
+        space = self._admission.namespace(place)
         metas = [*nearest, *([space] if space is not None else [])]
-        body = manifests.podgroup(owner, metas, template, annotations=noted)
-        group = msgspec.convert(body, PodGroup)
-        return self._create_group(
-            kinds.PODGROUPS, replace(group, metadata=replace(group.metadata, namespace=namespace))
-        )
+        group = msgspec.convert(manifests.podgroup(owner, metas, template, annotations=noted), PodGroup)
+        return self._create_group(kinds.PODGROUPS, replace(group, metadata=replace(group.metadata, namespace=place)))
 
     # ── controllers ──────────────────────────────────────────────────────────────────────────────────────────────
 
