@@ -54,7 +54,7 @@ class EvictionRun:
     """The evictions of one run of an action, by one set of rules or several.
 
     Attributes:
-        looked_at: how many nodes were looked at in vain.
+        looked_at: how many nodes were looked at in vain; for a task a node counts once, by however many rules it is looked at.
     """
 
     def __init__(self, session: Session, rules: Sequence[EvictionRules]) -> None:
@@ -66,6 +66,7 @@ class EvictionRun:
         # A plugin of a user's may go by anything.
         self._foreign = session.extensions.asks_users("preemptable", "reclaimable")
         self._in_vain = self._largest_first = False
+        self._in_vain_for_task: set[int] = set()
         self.looked_at = 0
 
     def attempt(self, queue: QueueState, job: JobState) -> bool:
@@ -190,6 +191,7 @@ class EvictionRun:
     def _place(self, statement: Statement, queue: QueueState, job: JobState, task: Task) -> bool:
         """Reserve a place for a task: one that is or gets free anyway, else one that others are evicted from."""
         session = self._session
+        self._in_vain_for_task.clear()
         if session.extensions.allocatable(queue, task) is None:
             row = session.picker.best_later(task.task_class)
             if row is not None:
@@ -283,9 +285,14 @@ class EvictionRun:
             if victims:
                 yield row, candidates, victims
                 continue
-            self.looked_at += 1
+            self._count(row)
             if alike and row not in exhausted:
                 self._exhausted.note(alike, row)
+
+    def _count(self, row: int) -> None:
+        if row not in self._in_vain_for_task:
+            self._in_vain_for_task.add(row)
+            self.looked_at += 1
 
     def _likeness(self, queue: QueueState, job: JobState, task: Task, rules: EvictionRules) -> object:
         """Return what plugins go by who are asked whom to evict for a task; None where nobody knows, or whole jobs may go."""
@@ -321,7 +328,7 @@ class EvictionRun:
                 break
         else:
             statement.undo_to(start)
-            self.looked_at += 1
+            self._count(row)
             return False
         # The last one was needed; of those before it some may not be, now that it goes.
         for victim in gone[-2::-1]:

@@ -30,7 +30,7 @@ _TURN: Final = 10.0
 _MOST_LEVELS: Final = 4
 """Priorities that are tried one after the other; who is more important than these is chosen from at once."""
 _MOST_NODES: Final = 1_000
-"""Nodes that are looked at in vain in one run, before no more jobs are tried."""
+"""Nodes that are looked at in vain before no more of the first jobs are tried; and of the others, as many again."""
 
 
 class EvictionArguments(ActionArguments, frozen=True, kw_only=True):
@@ -173,8 +173,10 @@ def in_turns(
     turn = session.now.timestamp() // _TURN
     session.deadlines.passed((turn + 1) * _TURN)
     first = int(turn) * _OTHERS % len(others)
+    # In a large cluster the first job alone looks at as many nodes, in each cycle anew: others must not wait for it.
+    most = run.looked_at + _MOST_NODES
     for queue, job in islice(others + others, first, first + min(_OTHERS, len(others))):
-        if run.looked_at <= _MOST_NODES and allowed(queue):
+        if run.looked_at <= most and allowed(queue):
             attempt(queue, job)
 
 
