@@ -31,6 +31,8 @@ _TRIES: Final = 5
 _PAUSE: Final = 1.0
 _PLAYED: Final = 60
 """Times that a forecast is asked for until there is one."""
+_MORE: Final = "Other changes may, too: to try all takes longer than an answer may."
+_NONE: Final = "No change was found that alone would let it start; to try all takes longer than an answer may."
 
 
 def why_path(namespace: str, name: str) -> str:
@@ -190,6 +192,9 @@ def why_lines(told: Json, title: str, width: int, start: str = "") -> Iterator[s
         yield ""
         yield "Each of these changes alone would let it start:"
         yield from output.bullets(written, width)
+    if told.get("changesIncomplete"):
+        yield ""
+        yield from output.hanging(_MORE if written else _NONE, width)
 
 
 def changes(told: Json) -> list[str]:
@@ -269,4 +274,4 @@ def _start(told: Json) -> str:
             return f"runs already, {counted(told['pods'], 'pod')}"
         case "ended":
             return "has ended already"
-    return "would start at an unknown time"
+    return "would start at an unknown time" + (f": {told['reason']}" if "reason" in told else "")

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 from muster.whatif import network
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import ClusterObjects
+from muster.whatif.effort import Effort
 from scheduler.engine.policy import Policy
 from scheduler.model.plan import Plan
 
@@ -37,6 +38,8 @@ WAITING_PER_TENANT: Final = 8
 """The same, of one namespace."""
 HANGS: Final = 60.0
 """Seconds after which an answer won't come any more: a liveness probe fails then."""
+EFFORT: Final = 5.0
+"""Seconds of a processor that the trials of an answer may take: all others wait for it."""
 RENEWED: Final = 1.0
 """Seconds between two looks for a newer state."""
 OLD: Final = 2.0
@@ -68,7 +71,8 @@ class Asked:
         self.state = state
         self.policy = policy
         self.schedulers = tuple(schedulers)
-        self.cluster = WhatIfCluster(network.with_tiers(state, (), policy), policy, schedulers)
+        effort = Effort(time.thread_time)
+        self.cluster = WhatIfCluster(network.with_tiers(state, (), policy), policy, schedulers, effort)
         self.answers: dict[Hashable, Any] = {}
         self._plan: Plan | None = None
 
@@ -275,7 +279,7 @@ class Questions:
         """Answer in the thread. What is supposed for an answer is taken back by who supposes it."""
         if question.same in asked.answers:
             return asked.answers[question.same]
-        with self._working("a question is being answered"):
+        with self._working("a question is being answered"), asked.cluster.effort.limited(EFFORT):
             answer = question.ask(asked)
         if question.same is not None and answer is not None and len(asked.answers) < _KEPT:
             asked.answers[question.same] = answer

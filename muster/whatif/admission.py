@@ -29,6 +29,7 @@ from muster.whatif import endings, evictions, made_objects, network, remedies
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import KINDS, PODGROUPS, ClusterObjects, with_objects
 from muster.whatif.dry_run import AdmissionDryRun, rules_of, stand_ins
+from muster.whatif.effort import EffortSpentError
 from muster.whatif.quotas import QuotaShortage
 from muster.whatif.trials import Remedy
 from muster.whatif.verdicts import AdmissionVerdict, DryRunResult
@@ -47,6 +48,10 @@ _FURNITURE: Final = frozenset(
 )
 _APART: Final = timedelta(milliseconds=1)
 """Objects of a file come one after the other; a cluster notes whole seconds, and draws lots within one."""
+
+_NOT_NOW: Final = (
+    "not now; which other PodGroups have to end first was not found out in the time that an answer may take"
+)
 
 _STATES: Final[Mapping[Any, Kind[Any]]] = {(kind.api_version, kind.name): kind for kind in KINDS}
 
@@ -181,9 +186,14 @@ def _starts(
     wanted = [each for each in wanted if each[0].group]
     if not wanted:
         return
-    with cluster.assuming():
-        outcome = cluster.run_until_idle(key for key, _ in wanted)
-        now = outcome.started
+    try:
+        with cluster.assuming():
+            outcome = cluster.run_until_idle(key for key, _ in wanted)
+    except EffortSpentError:
+        text = "it was not found out in the time that an answer may take"
+        yield from (PredictedStart(key, label, "unknown", text=text) for key, label in wanted)
+        return
+    now = outcome.started
     for key, label in wanted:
         pods = len(cluster.members(key)) + sum(
             conversion.pods_wanted(job)
@@ -264,14 +274,17 @@ def _later(cluster: WhatIfCluster, start: PredictedStart, *, trying: bool) -> Pr
     before = cluster.decide().records.get(key)
     if before is None:
         return _not_waiting(cluster.group(key), start, "the scheduler gives no reason")
-    with cluster.assuming():
-        outcome = cluster.run_until_idle([key])
-        ends = endings.wait_chain(cluster, key)
-        if ends.groups:
-            return replace(start, kind="after", after=ends.groups, text=endings.ending(cluster, ends))
-        record = remedies.at_rest(cluster, outcome.reasons.get(key, before))
-        changes = tuple(remedies.changes(cluster, key, record, QuotaShortage())) if trying else ()
-        return replace(start, kind="never", record=record, changes=changes)
+    try:
+        with cluster.assuming():
+            outcome = cluster.run_until_idle([key])
+            ends = endings.wait_chain(cluster, key)
+            if ends.groups:
+                return replace(start, kind="after", after=ends.groups, text=endings.ending(cluster, ends))
+            record = remedies.at_rest(cluster, outcome.reasons.get(key, before))
+            changes = tuple(remedies.changes(cluster, key, record, QuotaShortage())) if trying else ()
+            return replace(start, kind="never", record=record, changes=changes)
+    except EffortSpentError:
+        return replace(start, kind="unknown", text=_NOT_NOW, record=before)
 
 
 def _not_waiting(group: PodGroup | None, start: PredictedStart, otherwise: str) -> PredictedStart:

@@ -22,11 +22,12 @@ from muster.model.kinds import Kind
 from muster.model.objects import Meta, Node, Pod, PodGroup, Queue
 from muster.whatif import outcomes, shortages
 from muster.whatif.cluster_view import PODGROUPS, ClusterObjects, ObjectChanges, with_objects
+from muster.whatif.effort import Effort
 from muster.whatif.grouped_objects import GroupedObjects, Members, group_name_of
 from muster.whatif.outcomes import RunOutcome, RunProgress, is_stuck
 from muster.whatif.policies import without_reservations
 from muster.whatif.satisfied_groups import SatisfiedGroups
-from muster.whatif.supposed_pods import awaiting_claims, missing_of_job
+from muster.whatif.supposed_pods import as_placed, awaiting_claims, missing_of_job
 from muster.whatif.undo import Undoable
 from scheduler.engine import satisfied
 from scheduler.engine.cycle import decide
@@ -56,10 +57,13 @@ _SUPPOSED: Final = frozenset(
 
 
 class WhatIfCluster(Undoable):
-    """A cluster made of a state. ``now`` is the state's."""
+    """A cluster made of a state. ``now`` is the state's; ``effort`` what running it may take."""
 
-    def __init__(self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str]) -> None:
+    def __init__(
+        self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str], effort: Effort | None = None
+    ) -> None:
         super().__init__()
+        self.effort = effort or Effort()
         self.state = state
         self.schedulers = tuple(schedulers)
         self.policy = without_reservations(policy)
@@ -151,26 +155,17 @@ class WhatIfCluster(Undoable):
 
     def made_of(self, state: ClusterObjects | None = None, policy: Policy | None = None) -> WhatIfCluster:
         """Return a cluster of its own, made of another state or with another policy."""
-        return WhatIfCluster(state or self.state, policy or self.policy, self.schedulers)
+        return WhatIfCluster(state or self.state, policy or self.policy, self.schedulers, self.effort)
 
     def state_now(self) -> ClusterObjects:
         """Return the state with what came of deciding: phases, places, pods that were made or evicted."""
-        groups = {
-            kind: [
-                each for key in self._known.groups if key.group == kind.group and (each := self.cluster.find_group(key))
-            ]
-            for kind in PODGROUPS
-        }
+        found = [(key, self.cluster.find_group(key)) for key in self._known.groups]
+        groups = {kind: [each for key, each in found if each and key.group == kind.group] for kind in PODGROUPS}
         made = [pod for pods in self._made.values() for pod in pods]
-        pods = [self._as_placed(pod) for pod in (*self.state.of(kinds.PODS), *made)]
+        pods = [as_placed(pod, self._placed.get(pod.metadata.uid)) for pod in (*self.state.of(kinds.PODS), *made)]
         objects: dict[Kind[Any], Iterable[Any]] = {kinds.PODS: pods, kinds.JOBS: self._known.jobs.values(), **groups}
         gone = {kinds.PODS: [pod for pod in pods if pod.metadata.uid in self._removed]}
         return replace(with_objects(with_objects(self.state, objects), {}, gone), taken=self.now)
-
-    def _as_placed(self, pod: Pod) -> Pod:
-        if (bind := self._placed.get(pod.metadata.uid)) is None:
-            return pod
-        return replace(pod, spec=replace(pod.spec, node_name=bind.node), status=replace(pod.status, phase="Running"))
 
     def title(self, key: GroupKey) -> str:
         """Return what people know a group by: kind and name of the workload that it was generated for, else its own."""
@@ -306,10 +301,14 @@ class WhatIfCluster(Undoable):
 
         It ends as soon as all of them do, unless it is to go on ``to_rest``. One that is asked about alone, and has neither pods nor
         a Job yet, starts when it is admitted: more can't be seen.
+
+        Raises:
+            EffortSpentError: it takes longer than it may.
         """
         wanted = frozenset(wanted)
         progress, timers, waited = RunProgress(wanted), RequeueTimers(), False
         for _ in range(CYCLES):
+            self.effort.check()
             plan = self.decide(timers.requeues)
             timers.observe(plan, self.now.timestamp())
             alone = [key for key in wanted if len(wanted) == 1 and self._is_admitted(key, plan)]

@@ -54,21 +54,23 @@ def wait_chain(cluster: WhatIfCluster, wanted: GroupKey) -> WaitChain:
         between = [key for key in cluster.waiting() if key in first and key not in line]
         if not between:
             return found
-        line += between
-        found = _prefix(cluster, wanted, line)
+        few, line = len(line), line + between
+        found = _prefix(cluster, wanted, line, few)
         if not found.more:
             return found
     return found
 
 
-def _prefix(cluster: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey]) -> WaitChain:
+def _prefix(cluster: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey], few: int = 0) -> WaitChain:
+    """Return how much of a line has to end; ``few`` of it are known not to be enough."""
+
     def enough(ends: Sequence[GroupKey]) -> bool:
         with cluster.assuming():
             cluster.end(ends)
             return bool(cluster.run_until_idle([wanted]).started)
 
     # Most often a few are enough, and of many it takes long to suppose the end: so from one up, and then in between.
-    few, count = 0, min(1, len(line))
+    count = min(max(few * 2, 1), len(line))
     while count and not enough(line[:count]):
         if count == len(line):
             return WaitChain(more=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from muster.model import grouping, kinds, names, native_groups
 from muster.model.objects import Job, Meta, Object, OwnerReference, Pod, PodStatus, PodTemplate
 from muster.whatif.cluster_view import ClusterObjects
+from scheduler.model.plan import Bind
 from scheduler.model.snapshot import GroupKey
 from scheduler.state import conversion
 
@@ -21,6 +24,13 @@ def awaiting_claims(state: ClusterObjects) -> frozenset[str]:
     pods = {pod.metadata.uid for pod in state.of(kinds.PODS) if pod.spec.resource_claims and there(pod)}
     makers = {native_groups.claiming(group.metadata)[1] for group in state.of(kinds.PODGROUPS) if there(group)}
     return frozenset(pods | makers)
+
+
+def as_placed(pod: Pod, bind: Bind | None) -> Pod:
+    """Return a pod as it is once it was bound; as it was without a node for it."""
+    if bind is None:
+        return pod
+    return replace(pod, spec=replace(pod.spec, node_name=bind.node), status=replace(pod.status, phase="Running"))
 
 
 def missing_of_job(job: Job, there: Iterable[Pod]) -> list[Pod]:

@@ -64,6 +64,7 @@ def why(answer: Explanation, namespace: str, *, tried: bool = True) -> Json:
         ],
     }
     told |= {"changes": list(_changes(answer.changes))} if tried else {}
+    told |= {"changesIncomplete": True} if answer.incomplete else {}
     told |= {"podsWaiting": answer.grows} if answer.grows else {}
     told |= {"limit": _limit(record.limit)} if record.limit is not None else {}
     return told | ({"nodes": _nodes(record.nodes)} if record.nodes is not None else {})
@@ -171,6 +172,7 @@ def _start(start: PredictedStart, namespace: str) -> Json:
         "afterOthers": len(start.after) - len(after),
         "evicts": evicts,
         "evictsOthers": len(start.evicts) - len(evicts),
+        **({"reason": start.text} if start.kind == "unknown" else {}),
     } | ({"limit": _limit(limit)} if limit is not None else {})
 
 

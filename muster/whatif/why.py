@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from muster.model.text import counted
 from muster.whatif import evictions, missing_actions, missing_pods, remedies
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import ledger_view
+from muster.whatif.effort import EffortSpentError
 from muster.whatif.quotas import QuotaShortage
 from muster.whatif.trials import Remedy, shown
 from scheduler.actions.enqueue import Enqueue
@@ -47,6 +48,7 @@ class Explanation(Struct, frozen=True):
         warnings: annotations that can't be meant as they are written, a sentence each.
         ahead: the groups of its queue that have their turn before it: (name, title).
         changes: what would let it start, each by itself.
+        incomplete: whether it took too long to try what else might let it start.
         quotas: where its namespace's quotas stand.
     """
 
@@ -71,6 +73,7 @@ class Explanation(Struct, frozen=True):
     tried: str = ""
     warnings: tuple[str, ...] = ()
     failing: str = ""
+    incomplete: bool = False
 
     def data(self) -> dict[str, Any]:
         """Write it for programs."""
@@ -104,7 +107,7 @@ def ask(cluster: WhatIfCluster, key: GroupKey, *, trying: bool = True) -> Explan
     if record is None:
         return Explanation(key, group, cluster.state.taken, title=cluster.title(key), failing=_failing(cluster, key))
     (per_resource, shortage), job = _quotas(cluster, key), cluster.job(key)
-    changes = tuple(remedies.changes(cluster, key, record, shortage)) if trying else ()
+    changes, incomplete = _helping(remedies.changes(cluster, key, record, shortage) if trying else ())
     grows = plan.groups[key].phase is Phase.RUNNING
     return Explanation(
         key,
@@ -129,10 +132,21 @@ def ask(cluster: WhatIfCluster, key: GroupKey, *, trying: bool = True) -> Explan
         share=missing_actions.share(cluster.policy, record.queue, plan.queues.get(record.queue))
         if record.stage in _LACKS_ROOM
         else "",
-        tried="" if changes or not trying else remedies.tried(cluster, record),
+        tried="" if changes or incomplete or not trying else remedies.tried(cluster, record),
         warnings=missing_pods.warnings(cluster, key),
         failing=_failing(cluster, key),
+        incomplete=incomplete,
     )
+
+
+def _helping(changes: Iterable[Remedy]) -> tuple[tuple[Remedy, ...], bool]:
+    """Return what was found to help, and whether the search for more took too long."""
+    found: list[Remedy] = []
+    try:
+        found.extend(changes)
+    except EffortSpentError:
+        return tuple(found), True
+    return tuple(found), False
 
 
 def _failing(cluster: WhatIfCluster, key: GroupKey) -> str:
