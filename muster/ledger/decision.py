@@ -110,4 +110,4 @@ def _leaving(shortages: Iterable[Shortage], view: LedgerView) -> Leaving | None:
     pods = [each for each in view.leaving() if any(map(view.beyond(each.group).__getitem__, names))]
     if not pods:
         return None
-    return Leaving(Resources.total(each.amounts for each in pods), max(each.gone_by for each in pods))
+    return Leaving(Resources.total(each.amounts.only(names) for each in pods), max(each.gone_by for each in pods))

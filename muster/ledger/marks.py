@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from muster.ledger.reservations import limited
+from muster.ledger.reservations import all_limited, limited
 from muster.ledger.rows import RESOURCEQUOTA, UNSEEDED, UNSETTLED, Row
 from muster.ledger.tally import Totals
 from muster.ledger.view import ObservedQuota
-from muster.model import scopes
 from muster.model.amounts import Resources
+
+
+def hard_names(quotas: Mapping[str, ObservedQuota | Totals], rows: Iterable[Row]) -> frozenset[str]:
+    """Return the resources that quotas limit or may come to, as they write them."""
+    hard = [each.hard for each in quotas.values()] + [row.amounts for row in rows if row.kind == RESOURCEQUOTA]
+    return frozenset(name for each in hard for name in each)
 
 
 def limited_names(quotas: Mapping[str, ObservedQuota | Totals], rows: Iterable[Row]) -> frozenset[str]:
@@ -17,9 +22,7 @@ def limited_names(quotas: Mapping[str, ObservedQuota | Totals], rows: Iterable[R
 
     Whatever else is asked for holds nothing, and would fill the ledger.
     """
-    hard = [each.hard for each in quotas.values()] + [row.amounts for row in rows if row.kind == RESOURCEQUOTA]
-    scoped = {limited(name) for each in hard for name in each}
-    return frozenset(scoped | {scopes.split_name(name)[0] for name in scoped})
+    return all_limited(hard_names(quotas, rows))
 
 
 def unsettled(rows: Iterable[Row]) -> frozenset[str]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from muster.ledger.reservations import all_limited
 from muster.ledger.view import (
     QUOTA_SOURCE,
     LedgerView,
@@ -64,6 +65,7 @@ class NamespaceView:
         self._leaving: set[str] = set()
         self._usage: dict[str, Resources] = {}
         self._scope_sets: frozenset[str] = frozenset()
+        self._limited: frozenset[str] = frozenset()
         self._waiting: set[str] = set()
         self._total = NOTHING
         self._used = NOTHING
@@ -103,7 +105,7 @@ class NamespaceView:
         usage = self._usage.get(name)
         if usage is None:
             return NOTHING
-        return reduce(Resources.__sub__, (each.amounts for each in self.called(name)), usage).positive()
+        return reduce(Resources.__sub__, (self._counted(each.amounts) for each in self.called(name)), usage).positive()
 
     @property
     def quotas(self) -> Mapping[str, ObservedQuota]:
@@ -167,15 +169,25 @@ class NamespaceView:
                 if uid in self._groups:
                     yield self._groups[uid]
 
-    def follow(self, scope_sets: Collection[str]) -> None:
-        """Count in these scopes too, from now on."""
-        if self._scope_sets.issuperset(scope_sets):
+    def follow(self, resources: Collection[str]) -> None:
+        """Count from now on what quotas with these resources limit, too, and in their scopes."""
+        limited, scope_sets = all_limited(resources), scopes.scope_sets(resources)
+        if self._limited >= limited and self._scope_sets >= scope_sets:
             return
-        self._scope_sets = self._scope_sets.union(scope_sets)
-        for pod in list(self._pods.values()):
+        self._limited |= limited
+        self._scope_sets |= scope_sets
+        pods, groups = list(self._pods.values()), list(self._groups.values())
+        self._pods, self._groups, self._usage = {}, {}, {}
+        self._total = self._used = self._excess = NOTHING
+        for pod in pods:
             self.put_pod(pod)
-        for shown in list(self._groups.values()):
-            self.put(shown)
+        for shown in groups:
+            self._show(shown)
+
+    def _counted(self, amounts: Resources) -> Resources:
+        """Return what is limited of some amounts."""
+        nano = amounts.nano
+        return Resources({name: nano[name] for name in self._limited if name in nano})
 
     def _in_scopes(self, amounts: Resources, scope_facts: str) -> Resources:
         return (
@@ -186,14 +198,17 @@ class NamespaceView:
 
     def put(self, shown: ObservedGroup) -> None:
         """Show a new or changed group."""
+        if shown.uid not in self._groups:
+            births = self._born.setdefault(source(shown.group), deque(maxlen=_REMEMBERED))
+            births.append((shown.absent_at, shown.uid))
+        self._show(shown)
+
+    def _show(self, shown: ObservedGroup) -> None:
         if shown.scope_facts and self._scope_sets:
             amounts, wanted = (self._in_scopes(each, shown.scope_facts) for each in (shown.amounts, shown.wanted))
             shown = replace(shown, amounts=amounts, wanted=wanted)
         known = self._groups.get(shown.uid)
-        if known is None:
-            births = self._born.setdefault(source(shown.group), deque(maxlen=_REMEMBERED))
-            births.append((shown.absent_at, shown.uid))
-        self._total = self._total + shown.amounts - (known.amounts if known else NOTHING)
+        self._total = self._total + self._counted(shown.amounts) - (self._counted(known.amounts) if known else NOTHING)
         before = self.beyond(shown.name)
         self._groups[shown.uid] = shown
         self._stand(known, shown)
@@ -206,7 +221,7 @@ class NamespaceView:
         shown = self._groups.pop(uid)
         self._stand(shown, None)
         self._waiting.discard(uid)
-        self._total = (self._total - shown.amounts).positive()
+        self._total = (self._total - self._counted(shown.amounts)).positive()
         before, namesakes = self.beyond(shown.name), self._called[shown.name]
         del namesakes[uid]
         if not namesakes:
@@ -228,8 +243,8 @@ class NamespaceView:
         known = self._pods.get(pod.uid)
         if known is None or (known.group, known.amounts) != (pod.group, pod.amounts):
             if known is not None:
-                self._take(known.group, NOTHING - known.amounts)
-            self._take(pod.group, pod.amounts)
+                self._take(known.group, NOTHING - self._counted(known.amounts))
+            self._take(pod.group, self._counted(pod.amounts))
         self._pods[pod.uid] = pod
         if pod.gone_by:
             self._leaving.add(pod.uid)
@@ -239,12 +254,12 @@ class NamespaceView:
         pod = self._pods.pop(uid, None)
         self._leaving.discard(uid)
         if pod is not None:
-            self._take(pod.group, NOTHING - pod.amounts)
+            self._take(pod.group, NOTHING - self._counted(pod.amounts))
 
     def put_quota(self, quota: ObservedQuota) -> None:
         """Show a new or changed quota."""
         self._quotas[quota.name] = quota
-        self.follow(scopes.scope_sets(quota.hard))
+        self.follow(quota.hard.nano.keys())
 
     def drop_quota(self, name: str) -> None:
         """Show that a quota is gone."""

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from muster.ledger.marks import hard_names
 from muster.ledger.reservations import JOB, MEMBERS, Shortage, limited, taken_by_pods
 from muster.ledger.rows import Row, RowState
 from muster.ledger.table import Table
@@ -101,7 +102,7 @@ def report(
         owners: by the name of a group, what it was generated for.
         counted: by the name of a quota, what Kubernetes has counted.
     """
-    view.follow(table.scope_sets)
+    view.follow(hard_names(table.quotas, table.rows))
     names = sorted({limited(resource) for totals in table.quotas.values() for resource in totals.hard})
     return LedgerReport(
         namespace,

@@ -200,6 +200,12 @@ def limited(resource: str) -> str:
     return resource.removeprefix("requests.")
 
 
+def all_limited(resources: Iterable[str]) -> frozenset[str]:
+    """Return what quotas that have these resources limit, as `limited` writes it; and the same without scopes, which facts add."""
+    scoped = set(map(limited, resources))
+    return frozenset(scoped | {scopes.split_name(name)[0] for name in scoped})
+
+
 def taken_by_pods(resource: str) -> bool:
     """Whether pods, or claims on devices, take of what a quota calls ``resource``; anything else Kubernetes alone counts."""
     name = limited(scopes.split_name(resource)[0]).removeprefix("limits.")

@@ -52,7 +52,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from muster.ledger import observed_rows, wording
-from muster.ledger.marks import limited_names, marked, unsettled
+from muster.ledger.marks import hard_names, limited_names, marked, unsettled
 from muster.ledger.reservations import (
     GROUPS,
     JOB,
@@ -298,7 +298,6 @@ class Table(Struct, frozen=True):
         return Exceeded(shortages[0].quota, shortages) if shortages else Reserved()
 
     def _fold(self, view: LedgerView, coming: Collection[str], expired: Collection[Row]) -> Self:
-        view.follow(scopes.scope_sets(name for row in self.rows if row.kind == RESOURCEQUOTA for name in row.amounts))
         pending = [row for row in self.rows if not (row in expired or self._shown(row, view))]
         outside, limits = self._outside(view), limited_names(view.quotas, pending)
         names = sorted(_apart(pending, outside, view, coming))
@@ -343,7 +342,8 @@ class Table(Struct, frozen=True):
         return at >= row.revision and view.revision_of(row.uid) != row.revision
 
     def _outside(self, view: LedgerView) -> list[ObservedGroup]:
-        """Return the groups for which nothing was reserved, oldest first."""
+        """Return the groups for which nothing was reserved, oldest first; from now on the view counts what these quotas limit."""
+        view.follow(hard_names(self.quotas, self.rows))
         known = {row.uid for row in self.rows}
         marked = [shown for shown in map(view.group, self.unreserved) if shown]
         late = [shown for shown in view.born_after(self.observed) if shown.uid not in known]
@@ -376,7 +376,7 @@ def _apart(
 
 
 class _Sums(Struct, frozen=True):
-    """What a view shows beside the names that have rows, over all resources."""
+    """What a view shows beside the names that have rows."""
 
     reserved: Resources
     used: Resources

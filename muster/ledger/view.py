@@ -111,8 +111,11 @@ class LedgerView(Protocol):
         """Every quota, by name."""
         ...
 
-    def follow(self, scope_sets: Collection[str]) -> None:
-        """Count in these scopes too, from now on: what is told of amounts includes what counts there."""
+    def follow(self, resources: Collection[str]) -> None:
+        """Count from now on what quotas with these resources limit, too, and in their scopes.
+
+        Sums tell of nothing else: a tenant may ask for thousands of resources that nobody limits.
+        """
         ...
 
     def usage(self, name: str) -> Resources:

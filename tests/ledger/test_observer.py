@@ -71,6 +71,7 @@ def test_a_later_list_tells_that_its_new_groups_came_after_the_view_before() -> 
 def test_totals_follow_every_change_and_a_completed_group_holds_nothing() -> None:
     observer, groups, _ = observed()
     groups.replace([group("a", 5, "2"), group("b", 6, "3")], "10")
+    observer.view("ns").follow({"cpu"})
     assert observer.view("ns").total == Resources.parse({"cpu": "5"})
     groups.put(group("a", 11, "4"))
     assert observer.view("ns").total == Resources.parse({"cpu": "7"})
