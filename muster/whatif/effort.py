@@ -1,4 +1,4 @@
-"""How long trials may take of whoever shares the answers with others. Pure: whoever limits it has a clock."""
+"""The time that trials may take of whoever shares the answers with others. Pure: whoever limits it has a clock."""
 
 from __future__ import annotations
 
