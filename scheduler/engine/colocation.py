@@ -79,7 +79,8 @@ def with_room(session: SessionView, tasks: Counter[TaskClass], by: Domains, free
         enough &= _sums(by, _fitting(wanted, free) * mask) >= count
         total = vectors.add(total, vectors.scale(wanted, count))
         open_to_some |= mask
-    for place, amount in enumerate(total):
+    # Of tasks alike, so many fit where they fit one by one.
+    for place, amount in enumerate(total) if len(tasks) > 1 else ():
         if amount:
             enough &= _sums(by, (free[:, place].clip(min=0) * open_to_some).astype(np.float64)) >= amount
     has: Mask = enough[by.codes] & (by.codes >= 0)

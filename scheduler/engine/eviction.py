@@ -12,10 +12,10 @@ import numpy as np
 from msgspec import Struct
 
 from scheduler.engine import cleared_domains, kept_places, placement, requeue, subgroup_placement
+from scheduler.engine.class_scores import Scope
 from scheduler.engine.cleared_domains import Cost
 from scheduler.engine.eviction_admission import awaits_admission, is_due, may_start
 from scheduler.engine.exhausted_nodes import ExhaustedNodes
-from scheduler.engine.picker import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState

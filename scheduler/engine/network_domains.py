@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduler.engine.picker import Scope
+from scheduler.engine.class_scores import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model.network_topology import SubGroupKey, TopologyConstraint

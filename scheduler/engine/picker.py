@@ -10,21 +10,19 @@ the alternatives.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-from msgspec import Struct
 
+from scheduler.engine.class_scores import ClassScores, PickedRows, Scope, UpcomingScores
 from scheduler.engine.highest_scores import NEVER, highest, highest_rows
 from scheduler.engine.plugin import Nodes, Plugin, Reach
-from scheduler.model import vectors
 from scheduler.model.node_table import NodeTable
 from scheduler.model.snapshot import TaskClass
-from scheduler.model.vectors import Floats, Mask, Matrix, Rows, Vector
+from scheduler.model.vectors import Floats, Mask, Matrix, Rows
 
-_NONE: Final[Floats] = np.zeros(0)
 _AS_IT_IS: Final = nullcontext()
 _MANY: Final = 8
 """More touched rows than these are rated for their present state only: others will touch them again, too."""
@@ -38,70 +36,13 @@ _WIDEST: Final = 128
 """The same, at most."""
 _PLENTY: Final = 2**31
 """More tasks than any node takes."""
-_MOST_STEPS: Final = 2**20
-"""Amounts that many times over must not leave int64, for a row to be rated ahead."""
-
-
-class _UpcomingScores:
-    """The scores of one row for the placements of one class to come, and how many of them were made."""
-
-    __slots__ = ("at", "scores")
-
-    def __init__(self, scores: list[float]) -> None:
-        self.scores = scores
-        self.at = 0
-
-
-class Scope(NamedTuple):
-    """Nodes that alone are looked at for a while, and what is added to the score of each so that some come before others.
-
-    ``tier``: the number of that of the domain which they are, where domains of one tier are compared.
-    """
-
-    mask: Mask
-    bonus: Floats
-    tier: int | None = None
-
-
-class _PickedRows(Struct):
-    """Rows that were picked for so many tasks at a time; ``after``: their scores once they are taken."""
-
-    time: int
-    scope: Scope | None
-    asked: int
-    rows: list[int]
-    after: dict[int, float]
-    steps: dict[int, int]
-
-    def serves(self, time: int, scope: Scope | None, count: int) -> bool:
-        """Whether it answers a question for ``count`` tasks as well."""
-        return (
-            self.time == time
-            and self.scope is scope
-            and (self.asked == count or len(self.rows) < min(self.asked, count))
-        )
-
-
-class _ClassScores:
-    """What is known of one class: its request, the scores, and of which time they are."""
-
-    def __init__(self, vector: Vector) -> None:
-        self.wanted = vectors.wanted_row(vector)
-        self.demands = vectors.demands(vector)
-        self.scores: Floats = _NONE
-        self.reach = Reach.CLUSTER
-        self.nearest = Reach.NODE if max(vector) >= 2**62 // _MOST_STEPS else Reach.IDLE
-        self.asked = -1
-        self.ahead: dict[int, _UpcomingScores] = {}
-        self.answer: _PickedRows | None = None
-        self.seen = -1
 
 
 class Picker:
     """The nodes of a session, as classes of tasks see them.
 
     ``idle`` and ``future`` are what they have, [nodes, resources], and change under way: `touched` tells where. ``scope`` is what
-    `within` has restricted it to.
+    `within` has restricted it to. ``settled``: `SettledClasses.number`.
     """
 
     def __init__(
@@ -111,13 +52,14 @@ class Picker:
         future: Matrix,
         feasible: list[Callable[[TaskClass, Nodes], Mask]],
         score: list[Callable[[TaskClass, Nodes], Floats]],
+        settled: Callable[[TaskClass], int | None],
     ) -> None:
         self._table, self._idle, self._future = table, idle, future
-        self._feasible, self._score = feasible, score
+        self._feasible, self._score, self._settled = feasible, score, settled
         self._plugins = {
             plugin: None for ask in (*feasible, *score) if isinstance(plugin := getattr(ask, "__self__", None), Plugin)
         }
-        self._views: dict[TaskClass, _ClassScores] = {}
+        self._views: dict[Hashable, ClassScores] = {}
         self._time = 0
         self._touched: Rows = np.zeros(len(self._table.nodes), dtype=np.intp)
         self._all = self._table.every
@@ -137,7 +79,7 @@ class Picker:
 
     def touched(self, rows: Sequence[int], kind: TaskClass | None, sign: int) -> None:
         """Note that tasks of a class were placed on nodes (1), or taken back (-1); None for any other change."""
-        view = self._views.get(kind) if kind is not None and sign > 0 else None
+        view = self._views.get(self._key(kind)) if kind is not None and sign > 0 else None
         answer = view.answer if view is not None else None
         before = self._time
         self._time += 1
@@ -146,7 +88,7 @@ class Picker:
         if view is not None and answer is not None and view.seen == before == answer.time and answer.rows == rows:
             self._take_over(view, answer)
 
-    def _take_over(self, view: _ClassScores, answer: _PickedRows) -> None:
+    def _take_over(self, view: ClassScores, answer: PickedRows) -> None:
         for row, steps in answer.steps.items():
             ahead = view.ahead.get(row)
             if ahead is None or ahead.at + steps >= len(ahead.scores):
@@ -159,6 +101,11 @@ class Picker:
     def row_of(self, kind: TaskClass) -> Matrix:
         """What a task of this class takes, as a row."""
         return self._view(kind).wanted
+
+    def idle_of(self, row: int) -> Matrix:
+        """Return what is idle on a node now."""
+        idle: Matrix = self._idle[row].copy()
+        return idle
 
     def at_once(self, kind: TaskClass) -> bool:
         """Whether many tasks of the class can be asked for in one question."""
@@ -185,16 +132,16 @@ class Picker:
         scope = self.scope
         return scores if scope is None else np.where(scope.mask, scores + scope.bonus, NEVER)
 
-    def _one(self, view: _ClassScores) -> _PickedRows:
+    def _one(self, view: ClassScores) -> PickedRows:
         row = highest(self._seen(view.scores))
         if row is None:
-            return _PickedRows(self._time, self.scope, 1, [], {}, {})
+            return PickedRows(self._time, self.scope, 1, [], {}, {})
         ahead = view.ahead.get(row)
         known = ahead is not None and ahead.at + 1 < len(ahead.scores)
         after = {row: ahead.scores[ahead.at + 1]} if ahead is not None and known else {}
-        return _PickedRows(self._time, self.scope, 1, [row], after, {row: 1})
+        return PickedRows(self._time, self.scope, 1, [row], after, {row: 1})
 
-    def _many(self, kind: TaskClass, view: _ClassScores, count: int) -> _PickedRows:
+    def _many(self, kind: TaskClass, view: ClassScores, count: int) -> PickedRows:
         """Take the best again and again, among as many nodes with the highest scores as there are tasks.
 
         Of the others none can be reached: each task uses up at most one node that wasn't used before.
@@ -213,7 +160,7 @@ class Picker:
                 heapq.heapreplace(heap, (-after if bonus is None else -after - float(bonus[row]), row))
             else:
                 heapq.heappop(heap)
-        return _PickedRows(self._time, self.scope, count, rows, foresight.after, foresight.used)
+        return PickedRows(self._time, self.scope, count, rows, foresight.after, foresight.used)
 
     def best_later(self, kind: TaskClass) -> int | None:
         """Return the best node that will have room once the pods that are leaving it are gone, or None."""
@@ -269,7 +216,7 @@ class Picker:
         return places
 
     def rated_ahead(
-        self, kind: TaskClass, view: _ClassScores, rows: list[int], first: int, steps: int
+        self, kind: TaskClass, view: ClassScores, rows: list[int], first: int, steps: int
     ) -> list[list[float]]:
         """Rate rows for the placements of a class after ``first`` more, ``steps`` of them."""
         which = np.array(rows)
@@ -281,16 +228,21 @@ class Picker:
         )
         return rated
 
-    def _view(self, kind: TaskClass) -> _ClassScores:
-        view = self._views.get(kind)
+    def _view(self, kind: TaskClass) -> ClassScores:
+        key = self._key(kind)
+        view = self._views.get(key)
         if view is None:
-            view = self._views[kind] = _ClassScores(kind.vector(self._table.axes))
-        self._look_again(kind, view)
+            view = self._views[key] = ClassScores(kind.vector(self._table.axes), settled=key is not kind)
+        self._look_again(kind, view, changes=not view.settled and bool(kind.constraints.devices))
         return view
 
-    def _look_again(self, kind: TaskClass, view: _ClassScores) -> None:
+    def _key(self, kind: TaskClass) -> Hashable:
+        """Return by what its scores are known: classes whose claims have devices already may have them together."""
+        return (self._settled(kind) or kind) if kind.constraints.devices else kind
+
+    def _look_again(self, kind: TaskClass, view: ClassScores, *, changes: bool) -> None:
         """Ask how far its plugins look: less far once claims that it shares have devices, and as far as before when that is undone."""
-        if view.asked == self._time or (view.asked >= 0 and not kind.constraints.devices):
+        if view.asked == self._time or (view.asked >= 0 and not changes):
             return
         view.asked = self._time
         reach = max((plugin.reach(kind) for plugin in self._plugins), key=_far, default=Reach.IDLE)
@@ -298,7 +250,7 @@ class Picker:
         if reach is not view.reach:
             view.reach, view.seen = reach, -1
 
-    def _refresh(self, kind: TaskClass, view: _ClassScores) -> None:
+    def _refresh(self, kind: TaskClass, view: ClassScores) -> None:
         if view.seen == self._time:
             return
         if view.seen < 0 or view.reach is Reach.CLUSTER:
@@ -308,26 +260,26 @@ class Picker:
             self._catch_up(kind, view)
         view.seen = self._time
 
-    def _catch_up(self, kind: TaskClass, view: _ClassScores) -> None:
+    def _catch_up(self, kind: TaskClass, view: ClassScores) -> None:
         """Bring the rows up to date that were touched since the last question."""
         rows = (self._touched > view.seen).nonzero()[0]
         if len(rows) <= _MANY and view.reach is Reach.IDLE:
-            few = rows.tolist()
-            for row, scores in zip(few, self.rated_ahead(kind, view, few, 0, _STEPS), strict=True):
-                view.ahead[row] = _UpcomingScores(scores)
+            few = [row for row in rows.tolist() if not (view.settled and view.advance(row, self._idle[row]))]
+            for row, scores in zip(few, self.rated_ahead(kind, view, few, 0, _STEPS) if few else (), strict=True):
+                view.ahead[row] = UpcomingScores(scores, self._idle[row].copy())
                 view.scores[row] = scores[0]
         else:
             view.ahead.clear()
             view.scores[rows] = self._scores(kind, view, rows, self._idle)
 
-    def _scores(self, kind: TaskClass, view: _ClassScores, rows: Rows, free: Matrix) -> Floats:
+    def _scores(self, kind: TaskClass, view: ClassScores, rows: Rows, free: Matrix) -> Floats:
         idle = free.copy() if rows is self._all else free.take(rows, axis=0)
         return self._rate(kind, view, rows, idle, later=free is not self._idle)
 
     def _rate(
         self,
         kind: TaskClass,
-        view: _ClassScores,
+        view: ClassScores,
         rows: Rows,
         idle: Matrix,
         *,
@@ -357,7 +309,7 @@ class _PredictedScores:
         after: by row, its score after them.
     """
 
-    def __init__(self, picker: Picker, kind: TaskClass, view: _ClassScores, line: list[int]) -> None:
+    def __init__(self, picker: Picker, kind: TaskClass, view: ClassScores, line: list[int]) -> None:
         self._picker, self._kind, self._view = picker, kind, view
         self._line = line
         self._rated = 0
@@ -389,7 +341,7 @@ class _PredictedScores:
             if row not in self._view.ahead:
                 rows.append(row)
         for row, scores in zip(rows, self._picker.rated_ahead(self._kind, self._view, rows, 0, steps + 1), strict=True):
-            self._view.ahead[row] = _UpcomingScores(scores)
+            self._view.ahead[row] = UpcomingScores(scores, self._picker.idle_of(row))
         self._width = min(2 * self._width, _WIDEST)
 
 

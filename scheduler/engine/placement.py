@@ -10,7 +10,7 @@ from muster.ledger import wording
 from muster.model.amounts import NOTHING
 from muster.model.text import counted
 from scheduler.engine import network_domains, subgroup_placement, task_placement
-from scheduler.engine.picker import Scope
+from scheduler.engine.class_scores import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState

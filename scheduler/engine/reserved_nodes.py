@@ -21,7 +21,7 @@ from muster.model.durations import duration
 from scheduler.engine import network_domains, placement, requeue, subgroups
 from scheduler.engine.action import ActionArguments
 from scheduler.engine.arguments import read_by
-from scheduler.engine.picker import Scope
+from scheduler.engine.class_scores import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.states import JobState
 from scheduler.model import vectors

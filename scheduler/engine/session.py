@@ -80,6 +80,7 @@ class Session:
             self.future,
             self.extensions.methods("feasible"),
             self.extensions.methods("score"),
+            self.devices.settled.number,
         )
         self.allocations.tell(self.picker.touched)
 

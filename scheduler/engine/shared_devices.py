@@ -7,6 +7,7 @@ for the rest is undone, and tried the same way in the next cycle.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +33,8 @@ def without_the_rest(session: SessionView, kind: TaskClass, nodes: Nodes, able: 
     if not sharing:
         return refused
     alike = list(devices.reach.alike(nodes.rows[able])) if not devices.reach.local else []
+    if len(alike) == 1 and _obviously_enough(session, kind, nodes, able, sharing[0], alike[0][0]):
+        return refused
     for tasks in sharing:
         room = _Room(session, Counter(tasks), session.future if nodes.later else session.idle, open_to)
         has = room.alone.copy() if devices.reach.local else np.zeros(len(nodes.table.nodes), dtype=np.bool_)
@@ -41,6 +44,22 @@ def without_the_rest(session: SessionView, kind: TaskClass, nodes: Nodes, able: 
         if (enough & able).any():
             return ~enough
     return refused
+
+
+def _obviously_enough(
+    session: SessionView, kind: TaskClass, nodes: Nodes, able: Mask, tasks: Sequence[TaskClass], first: int
+) -> bool:
+    """Whether each of some tasks could have a node for itself, wherever they go: then nothing has to be added up."""
+    if any(each is not kind for each in tasks):
+        return False
+    reach = session.devices.reaches(kind.constraints, first)
+    if not reach or not all(each.everywhere for each in reach):
+        return False
+    room = able.copy()
+    for place, amount in enumerate(session.vector(kind)):
+        if amount > 0:
+            room &= nodes.idle[:, place] >= amount
+    return int(np.count_nonzero(room)) >= len(tasks)
 
 
 class _Room:

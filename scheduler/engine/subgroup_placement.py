@@ -13,8 +13,8 @@ from hashlib import blake2b
 from typing import Final
 
 from scheduler.engine import cleared_domains, network_domains, subgroups, task_placement
+from scheduler.engine.class_scores import Scope
 from scheduler.engine.cleared_domains import Cost
-from scheduler.engine.picker import Scope
 from scheduler.engine.session import Session
 from scheduler.engine.statement import Statement
 from scheduler.engine.states import JobState, QueueState

@@ -22,7 +22,7 @@ from scheduler.model.devices import (
     MatchAttribute,
 )
 from scheduler.topology.device_budget import BudgetError, DeviceAccount
-from scheduler.topology.device_pools import Pool, PoolState
+from scheduler.topology.device_pools import Pool, PoolState, ReachedDevices, UsableDevice, reached_from
 from scheduler.topology.device_selectors import SelectorError, Selectors
 
 MOST_ATTEMPTS: Final = 10_000
@@ -51,6 +51,7 @@ class DeviceState(Struct):
         classes: of each class its expressions.
         taken: the devices that are allocated, but for those with admin access.
         account: who pays for what is tried.
+        reached: what the node reaches of the pools, where that is known.
     """
 
     pools: tuple[Pool, ...]
@@ -58,6 +59,7 @@ class DeviceState(Struct):
     taken: Collection[DeviceId]
     selectors: Selectors
     account: DeviceAccount
+    reached: ReachedDevices | None = None
 
 
 def allocate(state: DeviceState, node: Node, claims: Sequence[ClaimedDevices]) -> Chosen | None:
@@ -75,24 +77,13 @@ def allocate(state: DeviceState, node: Node, claims: Sequence[ClaimedDevices]) -
         raise AllocationError(str(error)) from error
 
 
-class _Usable(NamedTuple):
-    """A device that a node reaches, of a pool that is whole."""
-
-    pool: Pool
-    device: Device
-
-
 class _Search:
     def __init__(self, state: DeviceState, node: Node, claims: Sequence[ClaimedDevices]) -> None:
         self._state, self._claims = state, claims
-        self._near = [each for each in state.pools if each.concerns(node)]
-        self._devices = [
-            _Usable(pool, device)
-            for pool in self._near
-            if pool.state_for(node) is PoolState.WHOLE
-            for device in pool.of_node(node)
-        ]
-        self._everything: dict[DeviceRequest, list[_Usable]] = {}
+        reached = state.reached if state.reached is not None else reached_from(node, state.pools)
+        self._near, self._devices = reached
+        self._free_devices = [each for each in self._devices if each.device.id not in state.taken]
+        self._everything: dict[DeviceRequest, list[UsableDevice]] = {}
         self._found: list[list[ChosenDevice]] = [[] for _ in claims]
         self._values: list[dict[MatchAttribute, list[Any]]] = [{} for _ in claims]
         self._users: dict[DeviceId, list[int]] = {}
@@ -147,7 +138,7 @@ class _Search:
         """Find the devices that a request lacks, from the candidate ``first`` on: their order doesn't matter."""
         if not wanted:
             return self._request(claim, number + 1)
-        candidates = self._devices if request.count is not None else self._everything[request]
+        candidates = self._candidates(request)
         # Of all devices none may be left out, so there is one to try.
         last = len(candidates) if request.count is not None else first + 1
         for index in range(first, last):
@@ -157,9 +148,14 @@ class _Search:
                 self._give_back(claim, request, candidates[index])
         return False
 
+    def _candidates(self, request: DeviceRequest) -> Sequence[UsableDevice]:
+        if request.count is None:
+            return self._everything[request]
+        return self._devices if request.admin else self._free_devices
+
     # ── one device ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take(self, claim: int, request: DeviceRequest, usable: _Usable) -> bool:
+    def _take(self, claim: int, request: DeviceRequest, usable: UsableDevice) -> bool:
         self._attempts -= 1
         self._state.account.spend(1)
         if self._attempts < 0:
@@ -183,7 +179,7 @@ class _Search:
         self._found[claim].append(ChosenDevice(request, device))
         return True
 
-    def _give_back(self, claim: int, request: DeviceRequest, usable: _Usable) -> None:
+    def _give_back(self, claim: int, request: DeviceRequest, usable: UsableDevice) -> None:
         pool, device = usable
         self._found[claim].pop()
         self._users[device.id].remove(claim)

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from muster.model.amounts import Resources
 from muster.model.objects import Node
 from scheduler.model.claims import ChosenDevices, ClaimState, Devices, HeldClaim
 from scheduler.model.constraints import Constraints
@@ -28,6 +27,7 @@ from scheduler.topology.device_offers import offers_of
 from scheduler.topology.device_reach import DeviceReach
 from scheduler.topology.domains import TopologyCounts
 from scheduler.topology.extended_devices import ExtendedClaims
+from scheduler.topology.settled_claims import SettledClasses, beside_claims
 
 _Shape = tuple[ClaimedDevices, ...]
 """What the claims of a pod request that have no devices yet."""
@@ -56,8 +56,9 @@ class DeviceClaims:
         self._own: dict[str, tuple[list[ClaimState], _Shape]] = {}
         self._reaches: dict[tuple[bytes, Hashable], tuple[Placement, ...]] = {}
         self._found: dict[tuple[_Shape, Hashable], tuple[Chosen | None, str]] = {}
-        self._sharers: dict[tuple[Resources, bytes, GroupKey], tuple[TaskClass, list[list[TaskClass]]]] = {}
+        self._sharers: dict[tuple[TaskClass, GroupKey], tuple[TaskClass, list[list[TaskClass]]]] = {}
         self._settled: dict[bytes, tuple[ChosenDevices, ...]] = {}
+        self.settled = SettledClasses(self._waits, self._held)
         self._sharing: dict[ResourceClaimKey, dict[GroupKey, tuple[int, list[TaskClass]]]] = {}
         self._lookup = lookup = ClaimLookup(view, self._extended)
         self._budget = DeviceBudget(lambda: lookup.namespaces)
@@ -67,31 +68,28 @@ class DeviceClaims:
     def merged(self, task: Task, job: JobInfo) -> Task:
         """Return a task of a job, in one class with all that share its claims, or whose own claims request the same and wait."""
         kind = self._extended.claiming(task)
-        among_these = kind.request, kind.constraints.signature, job.key
-        if among_these not in self._sharers:
+        if (kind, job.key) not in self._sharers:
             demands = _with_shared(kind.constraints, job.shared_claims)
             waiting = self._all_waiting(demands)
             if waiting is not None:
                 return replace(task, task_class=self._like(task, kind, demands, waiting))
-            self._sharers[among_these] = self._sharer(kind, demands, job)
-        kind, lines = self._sharers[among_these]
+            self._sharers[kind, job.key] = self._sharer(kind, demands, job)
+        kind, lines = self._sharers[kind, job.key]
         for line in lines:
             line.append(kind)
         return replace(task, task_class=kind)
 
     def _sharer(self, kind: TaskClass, demands: Constraints, job: JobInfo) -> tuple[TaskClass, list[list[TaskClass]]]:
         """Return the class of a job's tasks with these demands, and the lines of those who share each of its claims."""
-        if demands is not kind.constraints:
-            known = kind.request, demands.signature
-            kind = self._alike.setdefault(known, replace(kind, constraints=demands))
+        made = kind if demands is kind.constraints else replace(kind, constraints=demands)
+        kind = self._alike.setdefault((kind.request, demands.signature), made)
         sharing = [self._sharing.setdefault(claim.key, {}) for claim in self._shared(demands)]
         return kind, [each.setdefault(job.key, (job.min_member, []))[1] for each in sharing]
 
     def _like(self, task: Task, kind: TaskClass, demands: Constraints, waiting: list[ClaimState]) -> TaskClass:
         """Return the class of all tasks whose own claims request the same as these, and wait."""
         shape = _shape_of(waiting)
-        among = (demands.of_nodes, demands.ports, demands.unsupported, demands.images, demands.claims, demands.peers)
-        alike = kind.request, shape, *among, demands.pod_terms.signature
+        alike = kind.request, shape, beside_claims(demands)
         first = self._alike.get(alike)
         if first is None:
             first = kind if demands is kind.constraints else replace(kind, constraints=demands)
@@ -188,6 +186,11 @@ class DeviceClaims:
         shape = self._shapes.get(demands.signature)
         return self._counted(shape) is not None if shape is not None else not self._waiting(demands)
 
+    def _waits(self, kind: TaskClass) -> bool:
+        demands = kind.constraints
+        own = demands.signature in self._shapes or self._extended.needed(kind)
+        return own or bool(self._waiting(demands)) or any(map(self._lookup.wrong, demands.devices))
+
     def supply(self, demands: Constraints) -> DeviceSupply | None:
         """Return what nodes have for a pod's claims, where these are for a number of like devices; None for others."""
         shape = self.shape(demands)
@@ -243,8 +246,8 @@ class DeviceClaims:
         return found
 
     def _state(self, node: Node, shape: _Shape) -> DeviceState:
-        near, account = self._offers.near(node.name), self._budget.of(shape[0].namespace)
-        return DeviceState(near, self._offers.classes, self._taken, self._offers.selectors, account)
+        reached, account = self._offers.reached(node), self._budget.of(shape[0].namespace)
+        return DeviceState(reached.pools, self._offers.classes, self._taken, self._offers.selectors, account, reached)
 
     def _waiting(self, demands: Constraints) -> list[ClaimState]:
         return [each for each in self._lookup.claims(demands) if each.has is None and each.key not in self._chosen]
@@ -271,9 +274,11 @@ class DeviceClaims:
             self._chosen[choice.claim] = (first, users + sign)
             if users + sign == (sign > 0):
                 self._take(first, row, sign)
+                self.settled.chosen()
             if users + sign == 0:
                 del self._chosen[choice.claim]
                 self._settled.clear()
+                self.settled.undone()
         if sign < 0:
             del self._of[uid, row]
 

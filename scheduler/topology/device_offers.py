@@ -9,7 +9,7 @@ from scheduler.model.cache import Cache
 from scheduler.model.claims import OfferedDevices
 from scheduler.model.devices import DeviceId, Placement
 from scheduler.topology.device_counts import PlainDevices
-from scheduler.topology.device_pools import Pool, pools
+from scheduler.topology.device_pools import Pool, ReachedDevices, pools, reached_from
 from scheduler.topology.device_selectors import Selectors
 
 
@@ -36,6 +36,7 @@ class DeviceOffers:
         stated = [part.placement for part in parts] + [device.placement for part in parts for device in part.devices]
         self._reaching = tuple(dict.fromkeys(each for each in stated if each is not None))
         self._alike: dict[str, Hashable] = {}
+        self._reached: dict[Hashable, ReachedDevices] = {}
 
     def alike(self, node: Node) -> Hashable:
         """Return what is equal for nodes that reach the same devices."""
@@ -44,6 +45,14 @@ class DeviceOffers:
             alone = node.name in self.of_node
             known = node.name if alone else tuple(each.reaches(node) for each in self._reaching)
             self._alike[node.name] = known
+        return known
+
+    def reached(self, node: Node) -> ReachedDevices:
+        """Return what a node reaches."""
+        alike = self.alike(node)
+        known = self._reached.get(alike)
+        if known is None:
+            known = self._reached[alike] = reached_from(node, self.near(node.name))
         return known
 
     def near(self, node: str) -> tuple[Pool, ...]:

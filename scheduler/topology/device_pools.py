@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -56,6 +57,27 @@ class Pool(Struct, frozen=True):
                 else any(_own(one, node) for one in each.devices)
             )
         ]
+
+
+class UsableDevice(NamedTuple):
+    """A device that a node reaches, of a pool that is whole."""
+
+    pool: Pool
+    device: Device
+
+
+class ReachedDevices(NamedTuple):
+    """What a node reaches: the pools, and the devices of those that are whole."""
+
+    pools: tuple[Pool, ...]
+    devices: tuple[UsableDevice, ...]
+
+
+def reached_from(node: Node, among: Iterable[Pool]) -> ReachedDevices:
+    """Return what a node reaches of some pools."""
+    near = tuple(each for each in among if each.concerns(node))
+    whole = (each for each in near if each.state_for(node) is PoolState.WHOLE)
+    return ReachedDevices(near, tuple(UsableDevice(pool, device) for pool in whole for device in pool.of_node(node)))
 
 
 def _own(device: Device, node: Node) -> bool:

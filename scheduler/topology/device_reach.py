@@ -44,6 +44,10 @@ class DeviceReach:
         if not self._offers.shared:
             yield from ((row, np.array([row], dtype=np.intp)) for row in set(rows.tolist()))
             return
+        if self.all_alike:
+            if len(rows):
+                yield int(rows[0]), rows
+            return
         codes = self._codes[rows]
         for code in np.unique(codes).tolist():
             same = rows[codes == code]
@@ -54,6 +58,11 @@ class DeviceReach:
         numbers: dict[Hashable, int] = {}
         found = (numbers.setdefault(self._offers.alike(node), len(numbers)) for node in self._table.nodes)
         return np.fromiter(found, np.intp, len(self._table.nodes))
+
+    @cached_property
+    def all_alike(self) -> bool:
+        """Whether all nodes reach the same devices."""
+        return not self._codes.any()
 
     def of(self, devices: Sequence[DeviceId], row: int) -> Placement:
         """Return which nodes reach all devices of a claim."""

@@ -62,10 +62,9 @@ class ExtendedClaims:
     def claiming(self, task: Task) -> TaskClass:
         """Return the class of a task with the claim that it is to have among its demands; its own where it needs none."""
         kind = task.task_class
-        requests = self.requests(kind.request)
-        if not requests:
+        if not self.needed(kind):
             return kind
-        wanted = ClaimedDevices(requests, (), task.namespace, extended=True)
+        wanted = ClaimedDevices(self.requests(kind.request), (), task.namespace, extended=True)
         self._claims[task.uid] = ClaimState(key_of(task.namespace, task.uid), "", wanted)
         demands = kind.constraints
         return replace(kind, constraints=_with_claim(demands, PodClaim(task.uid, OWN, None)))

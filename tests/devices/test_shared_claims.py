@@ -25,8 +25,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.configuration import config
+from scheduler.engine import shared_devices
 from scheduler.engine.picker import Picker
 from scheduler.model.pod_claims import ClaimingGroup
+from scheduler.topology.settled_claims import SettledClasses
 
 OF_TEMPLATE = {"name": "gpu", "resourceClaimTemplateName": "t"}
 BY_NAME = {"name": "c", "resourceClaimName": "c"}
@@ -239,4 +241,9 @@ def test_many_pods_that_share_a_claim_are_placed_as_one_by_one(policy, world):
     together = placed()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Picker, "at_once", lambda *_: False)
+        assert placed() == together
+    with pytest.MonkeyPatch.context() as patch:
+        # Each gang's pods judged by themselves, and all room added up.
+        patch.setattr(SettledClasses, "number", lambda *_: None)
+        patch.setattr(shared_devices, "_obviously_enough", lambda *_: False)
         assert placed() == together
