@@ -54,6 +54,7 @@ RESULTS: Final = Path(__file__).parent / "results.md"
 _REVIEWS: Final = 4_000
 _TURNS_OF_REVIEWS: Final = 5
 _LIMIT: Final = "a constant answer"
+_PAIRS: Final = 3
 _CREATIONS: Final = 1_500
 _CLIENTS: Final = 64
 _PODS: Final = 200
@@ -101,7 +102,9 @@ def scheduling(_: Calibration) -> Iterator[Figure]:
     yield Figure(
         "10 x 100 on 100 nodes", small.last, "s", lean.last, small.last / lean.last, "limit + 0.3 s", over <= 0.3
     )
-    large, lean = pair(scheduler_plane.Load(20, 500, 1000), live=False)
+    pairs = [pair(scheduler_plane.Load(20, 500, 1000), live=False) for _ in range(_PAIRS)]
+    # The one in the middle: a single pair varies by a tenth.
+    large, lean = sorted(pairs, key=lambda each: each[0].last / each[1].last)[_PAIRS // 2]
     ratio = large.last / lean.last
     first = f"the first bind after {large.first:.2f} s, the limit's {lean.first:.2f}"
     yield Figure("20 x 500 on 1,000 nodes", large.last, "s", lean.last, ratio, "1.20 of the limit", ratio <= 1.2, first)
@@ -111,12 +114,13 @@ def scheduling(_: Calibration) -> Iterator[Figure]:
     yield Figure(
         "its memory", large.memory, "MiB", lean.memory, large.memory / lean.memory, "120 MiB", large.memory <= 120
     )
-    live, lean = pair(scheduler_plane.Load(20, 500, 1000), live=True)
+    # Three of three are to be within the goal, so the slowest is shown.
+    pairs = [pair(scheduler_plane.Load(20, 500, 1000), live=True) for _ in range(_PAIRS)]
+    live, lean = max(pairs, key=lambda each: each[0].last)
     note = f"creations took {live.created:.1f} s, beside the limit {lean.created:.1f}"
     ratio = max(live.last, 0.01) / max(lean.last, 0.01)
-    yield Figure(
-        "the same live", live.last, "s", lean.last, ratio, "0.5 s after the last creation", live.last <= 0.5, note
-    )
+    words = "0.5 s after the last creation, three of three"
+    yield Figure("the same live", live.last, "s", lean.last, ratio, words, live.last <= 0.5, note)
 
 
 def reviews(_: Calibration) -> Iterator[Figure]:

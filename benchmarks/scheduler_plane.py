@@ -21,6 +21,7 @@ import asyncio
 import compileall
 import contextlib
 import http.client
+import multiprocessing
 import os
 import re
 import shlex
@@ -28,12 +29,12 @@ import signal
 import ssl
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
@@ -55,6 +56,7 @@ MUSTER: Final = f"{sys.executable} -m scheduler --kubeconfig {{kubeconfig}} --pr
 _AT_ONCE: Final = 32
 _PATIENCE: Final = 120.0
 _NAME: Final = re.compile(rb'"name":"([^"]+)"')
+_VERSION: Final = re.compile(rb'"resourceVersion":"(\d+)"')
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -76,35 +78,68 @@ class Load:
         return self.gangs * self.size
 
 
-class Binds(threading.Thread):
-    """Watches the pods and notes when each got its node; reads lines as they are, so that it costs little."""
+class Binds:
+    """When each pod got its node, as a process of its own saw it.
+
+    Beside what creates the pods it would fall behind, and an API server ends the watch of who does.
+    """
 
     def __init__(self, plane: ControlPlane, expected: int) -> None:
-        super().__init__(daemon=True)
-        self._plane, self._expected = plane, expected
-        self.times: dict[bytes, float] = {}
-        self.done = threading.Event()
+        spawned = multiprocessing.get_context("spawn")
+        self._times, sender = spawned.Pipe(duplex=False)
+        arguments = (plane.url, str(plane.ca_file), plane.token, expected, sender)
+        self._process = spawned.Process(target=_send_binds, args=arguments, daemon=True)
 
-    def run(self) -> None:
-        while not self.done.is_set():
-            with contextlib.suppress(http.client.HTTPException, OSError):
-                self._follow()
+    def __enter__(self) -> Self:
+        """Begin to watch; the process has started then, and takes nothing from what is measured."""
+        self._process.start()
+        self._received(_PATIENCE)
+        return self
 
-    def _follow(self) -> None:
-        address = urlsplit(self._plane.url)
-        context = ssl.create_default_context(cafile=str(self._plane.ca_file))
-        connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
-        path = "/api/v1/namespaces/default/pods?watch=true"
-        connection.request("GET", path, headers={"Authorization": f"Bearer {self._plane.token}"})
-        for line in connection.getresponse():
-            if b'"nodeName":"' not in line:
-                continue
-            found = _NAME.search(line)
-            if found is not None:
-                self.times.setdefault(found[1], time.monotonic())
-            if len(self.times) == self._expected:
-                self.done.set()
-                return
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.join(10)
+
+    def times(self, within: float) -> Sequence[float]:
+        """Return the moments, in seconds of `time.monotonic`, once all pods are bound.
+
+        Raises:
+            SystemExit: they weren't within so many seconds.
+        """
+        return self._received(within)
+
+    def _received(self, within: float) -> Sequence[float]:
+        if not self._times.poll(within):
+            raise SystemExit(f"not all pods were bound after {within:.0f} s")
+        found: Sequence[float] = self._times.recv()
+        return found
+
+
+def _send_binds(url: str, ca_file: str, token: str, expected: int, sender: Connection) -> None:
+    """Say that it runs; watch the pods; send the moments in which they got their nodes. Reads lines as they are, so that it costs little."""
+    times: dict[bytes, float] = {}
+    version = ""
+    sender.send([])
+    while len(times) < expected:
+        with contextlib.suppress(http.client.HTTPException, OSError):
+            for line in _watched(url, ca_file, token, version):
+                seen = _VERSION.search(line)
+                version = seen[1].decode() if seen is not None else ""
+                found = _NAME.search(line) if b'"nodeName":"' in line else None
+                if found is not None:
+                    times.setdefault(found[1], time.monotonic())
+                if len(times) == expected:
+                    break
+    sender.send(list(times.values()))
+
+
+def _watched(url: str, ca_file: str, token: str, version: str) -> http.client.HTTPResponse:
+    address = urlsplit(url)
+    context = ssl.create_default_context(cafile=ca_file)
+    connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
+    path = f"/api/v1/namespaces/default/pods?watch=true&resourceVersion={version}"
+    connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+    return connection.getresponse()
 
 
 async def fill(plane: ControlPlane, load: Load, scheduler: str, *, pods: bool, rest: bool) -> None:
@@ -256,25 +291,23 @@ def bind(plane: ControlPlane, command: str, load: Load, scheduler: str, *, live:
     Raises:
         SystemExit: not all pods were bound in two minutes.
     """
-    binds = Binds(plane, load.pods)
-    binds.start()
-    begun, before = time.monotonic(), 0.0
-    words = shlex.split(command.format(kubeconfig=plane.kubeconfig(), name=scheduler))
-    process = subprocess.Popen(words, start_new_session=True)
-    try:
-        if live:
-            time.sleep(_SETTLE)
-            begun, before = time.monotonic(), used(process.pid)[0]
-            asyncio.run(fill(plane, load, scheduler, pods=True, rest=False))
-        created = time.monotonic()
-        if not binds.done.wait(_PATIENCE):
-            raise SystemExit(f"{len(binds.times)} of {load.pods} pods bound after {_PATIENCE:.0f} s")
-        seconds, memory = used(process.pid)
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+    with Binds(plane, load.pods) as binds:
+        begun, before = time.monotonic(), 0.0
+        words = shlex.split(command.format(kubeconfig=plane.kubeconfig(), name=scheduler))
+        process = subprocess.Popen(words, start_new_session=True)
+        try:
+            if live:
+                time.sleep(_SETTLE)
+                begun, before = time.monotonic(), used(process.pid)[0]
+                asyncio.run(fill(plane, load, scheduler, pods=True, rest=False))
+            created = time.monotonic()
+            times = binds.times(_PATIENCE)
+            seconds, memory = used(process.pid)
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(30)
     since = created if live else begun
-    first, last = min(binds.times.values()) - since, max(binds.times.values()) - since
+    first, last = min(times) - since, max(times) - since
     return Run(first, last, seconds - before, memory, created - begun, load.pods, live)
 
 
