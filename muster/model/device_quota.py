@@ -7,11 +7,12 @@ don't change, and for what it requests of a resource that a class stands for, th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
 from muster.model.amounts import NANO, NOTHING, Resources
+from muster.model.device_classes import IMPLICIT
 from muster.model.objects import PodSpec, ResourceClaimTemplate
 from muster.model.requests import pod_request
 
@@ -20,6 +21,7 @@ PER_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
 MOST_DEVICES: Final = 32
 """Devices that a claim may have, by the API."""
 _COUNTED, _ALL = "ExactCount", "All"
+_REQUESTS: Final = "requests."
 
 TemplateReader = Callable[[str], ResourceClaimTemplate | None]
 """The ResourceClaimTemplates of one namespace, by name."""
@@ -38,6 +40,15 @@ def NO_DEVICES(_: PodSpec) -> Resources:  # noqa: N802 - it stands for a value
 def of_class(resource: str) -> bool:
     """Whether a resource is the devices of a class: no node has it."""
     return resource.endswith(PER_CLASS)
+
+
+def for_quotas_alone(resource: str, stated: Collection[str]) -> bool:
+    """Whether ``resource``, of those that a group states to need, is what its claims take of quotas: no node needs to have it."""
+    if of_class(resource):
+        return True
+    if not resource.startswith(_REQUESTS) or "/" not in resource:
+        return False
+    return any(each.startswith(_REQUESTS + IMPLICIT) for each in stated)
 
 
 def of_claim(spec: Mapping[str, Any] | None) -> Resources:
@@ -68,7 +79,22 @@ def of_pod(spec: PodSpec, template: TemplateReader, stood_for: StoodFor = dict) 
         found = template(name) if isinstance(name, str) and name else None
         if found is not None:
             total += of_claim(_mapping(_mapping(found.spec).get("spec")))
-    return total + _of_resources(spec, stood_for)
+    return _with_names(total + _of_resources(spec, stood_for), stood_for)
+
+
+def _with_names(devices: Resources, stood_for: StoodFor) -> Resources:
+    """Add the names of resources by which Kubernetes counts the same claims once more, where a class has one of its own.
+
+    Written as a quota has them, since nodes have resources of these names, too, and need not have that many.
+    """
+    if not devices:
+        return devices
+    found, classes = dict(devices.nano), stood_for()
+    for resource, name in classes.items():
+        amount = devices.nano.get(f"{name}{PER_CLASS}", 0)
+        if amount and not resource.startswith(IMPLICIT):
+            found[f"{_REQUESTS}{resource}"] = found[f"{_REQUESTS}{IMPLICIT}{name}"] = amount
+    return Resources(found)
 
 
 def _of_resources(spec: PodSpec, stood_for: StoodFor) -> Resources:

@@ -240,7 +240,7 @@ def _known_on_nodes(written: bytes) -> Resources:
 def _on_nodes(stated: Mapping[str, Any]) -> Resources:
     on_nodes: dict[str, int] = {}
     for name, amount in Resources.parse(stated).nano.items():
-        if not name.startswith(("limits.", "count/")) and not device_quota.of_class(name):
+        if not name.startswith(("limits.", "count/")) and not device_quota.for_quotas_alone(name, stated):
             plain = name.removeprefix("requests.")
             on_nodes[plain] = max(amount, on_nodes.get(plain, 0))
     return Resources(on_nodes)

@@ -204,6 +204,25 @@ def asking(namespace: str, name: str, pods: int, count: int) -> dict[str, Any]:
     return made
 
 
+def test_a_quota_of_what_a_class_stands_for_holds_for_claims_that_are_to_be_made(
+    up: Up, apply: Callable[..., None], namespace: str, request: pytest.FixtureRequest
+) -> None:
+    names = [f"requests.{resource(namespace)}", f"requests.deviceclass.resource.kubernetes.io/{namespace}"]
+    assert not kubectl(up.kubeconfig, "label", "namespace", namespace, "muster.sh/quota=guarded").returncode
+    meta = {"name": "devices", "namespace": namespace}
+    apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": dict.fromkeys(names, "3")}})
+    apply(job(namespace, "train", 2))
+    if request.node.callspec.params["up"] == "kubernetes":
+        used, end = dict[str, str](), time.monotonic() + PATIENCE
+        while used != dict.fromkeys(names, "2") and time.monotonic() < end:
+            used = listed(up, namespace, "resourcequotas")[0]["status"]["used"]
+        assert used == dict.fromkeys(names, "2")
+    late = kubectl(up.kubeconfig, "apply", "-f", "-", stdin=json.dumps(job(namespace, "late", 2)))
+    assert late.returncode
+    assert any(f"Job late requests 2 {name}" in late.stdout for name in names), late.stdout
+    assert "2 reserved (Job train 2), so 1 is free: short by 1" in late.stdout
+
+
 @pytest.mark.parametrize("implicit", [False, True], ids=["its own name", "the name of the class"])
 def test_a_quota_of_devices_holds_for_what_pods_request_as_a_resource(
     up: Up, namespace: str, apply: Callable[..., None], *, implicit: bool

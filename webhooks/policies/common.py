@@ -253,12 +253,13 @@ def size_warnings(view: AdmissionView, member: int, minimum: Resources) -> list[
     capacity = view.capacity()
     if capacity is None:
         return []
-    asked = held(minimum).maximum(Resources.parse({"pods": member}))
+    of_nodes = (name for name in minimum.nano if not device_quota.for_quotas_alone(name, minimum.nano))
+    asked = held(minimum.only(of_nodes)).maximum(Resources.parse({"pods": member}))
     return [
         f"all nodes together have {capacity.only([name]) if capacity[name] else f'no {name}'},"
         f" the gang needs {asked.only([name])} to start"
         for name, amount in asked.nano.items()
-        if amount > capacity[name] and not name.startswith("limits.") and not device_quota.of_class(name)
+        if amount > capacity[name] and not name.startswith("limits.")
     ]
 
 
