@@ -5,13 +5,14 @@ Run: PYTHONPATH=tests/support python benchmarks/ui.py [--queues 1000] [--groups 
 
 The cluster has ten queues below each queue, two pods in each group, and as many nodes as are needed for nine of ten groups; a reading comes every five seconds.
 Printed: what the machine makes at this time of work that takes an idle one 10 ms, before and after; seconds for a reading to be decided on, and its size;
-milliseconds from the navigation to the first rows, and from one frame to the next while lists are scrolled by 600 pixels a frame: the limit of this browser is 16.7.
+what the child takes that plays expected starts, run times stated and not; milliseconds from the navigation to the first rows, and from one frame to the next while lists are scrolled by 600 pixels a frame: the limit of this browser is 16.7.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import resource
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -24,13 +25,15 @@ import msgspec
 from asked import POLICY, TAKEN, gang, node, queue, state
 from msgspec.structs import replace
 
+from muster.cli.expected_starts import Forecasts
 from muster.cli.overviews import Seen
 from muster.cli.ui.reader import Reader
 from muster.cli.ui.server import UiServer
 from muster.cli.ui.suppositions import Suppositions
+from muster.model import names
 from muster.model.objects import Event
 from muster.whatif.cluster import WhatIfCluster
-from muster.whatif.overview import overview
+from muster.whatif.overview import Overview, overview
 
 WORK: Final = 120_000
 LOADED: Final = """
@@ -75,8 +78,30 @@ def objects(queues: int, groups: int) -> Iterator[dict[str, Any]]:
         yield from gang(f"group-{number:05}", [1, 1], leaves[number % len(leaves)], place)
 
 
+async def starts(queues: int, groups: int, *, stated: bool) -> None:
+    """Print what expected starts take in the process of their own, which is this one's only child so far."""
+    made = list(objects(queues, groups))
+    for number, each in enumerate(made):
+        if each["kind"] == "Pod" and stated:
+            each["metadata"]["annotations"] |= {names.EXPECTED_DURATION: f"{90 + number % 400}m"}
+            each["status"]["startTime"] = "2026-01-01T11:00:00Z"
+    found = state(made)
+    seen = Seen(Overview(TAKEN, (), (), (), ()), found, (), POLICY)
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    told = await Forecasts(["muster"]).play(seen)
+    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    of_processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    known = sum(each.at is not None for each in told.groups.values())
+    print(
+        f"expected starts, run times {'stated' if stated else 'not stated'}: {known} of {len(told.groups)} groups have a time, {told.missing}"
+        f" {of_processor:.1f} s of the processor, {took:.1f} s, {after.ru_maxrss / 1024:.0f} MiB at most so far"
+    )
+
+
 async def main(queues: int, groups: int, frames: int) -> None:
     before = machine()
+    for stated in (False, True):
+        await starts(queues, groups, stated=stated)
     found = state(objects(queues, groups))
     began = time.perf_counter()
     plan = WhatIfCluster(found, POLICY, ["muster"]).decide()

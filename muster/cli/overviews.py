@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from muster.cli import cluster, configuration
+from muster.cli.visible import starts_path
 from muster.kube import decoding, errors
 from muster.kube.clock import SystemClock
 from muster.kube.transport import Request
@@ -117,6 +118,16 @@ async def _events(client: Client, namespace: str, missing: list[str]) -> tuple[E
             return ()
         found += decoding.page(kinds.EVENTS, answer.body).items
     return tuple(found)
+
+
+async def starts_of(client: Client, namespace: str) -> dict[str, Any]:
+    """Ask the visibility API when the groups of a namespace start.
+
+    Raises:
+        KubeError: it isn't served, may not be asked, or can't answer.
+    """
+    found: dict[str, Any] = msgspec.json.decode((await client.send(Request("GET", starts_path(namespace)))).body)
+    return found
 
 
 async def events_of(client: Client, namespace: str, name: str) -> tuple[Event, ...]:

@@ -82,10 +82,8 @@ def forecasts(
     plays: list[Play] = [first]
     while not forecaster.exact and _goes_on(len(plays), time.process_time() - began, seconds):
         plays.append(forecaster.play(len(plays), lambda now: now >= first.until, alone))
-    begun = time.process_time()
-    reasons = forecaster.reasons(
-        frozenset.intersection(*(each.never for each in plays)), lambda _: time.process_time() - begun >= share
-    )
+    begun, never = time.process_time(), frozenset.intersection(*(each.never for each in plays))
+    reasons = forecaster.reasons(never, lambda _: time.process_time() - begun >= seconds / _FEWEST)
     return list(forecaster.summary(plays, reasons).values())
 
 

@@ -172,7 +172,8 @@ def of_workload(jobs: Sequence[Job], pods: Sequence[Pod], group: Meta | None, hi
     """Return how long a group of these Jobs and pods runs once it started; None where nothing says so.
 
     What its users state goes first; what is remembered is cut at the deadline. Where nothing of its like has ended, it is the deadline, else the run times
-    of its namespace, if it is something that ends.
+    of its namespace, if it is something that ends. Pods that are replaced when they end, such as those of a Deployment, go on: Jobs of the same template
+    say nothing of them.
     """
     templates = [job.spec.template for job in jobs]
     metas = [
@@ -184,7 +185,7 @@ def of_workload(jobs: Sequence[Job], pods: Sequence[Pod], group: Meta | None, hi
         if (stated := _stated(meta)) is not None:
             return RunTime((stated,), ANNOTATION)
     spec = templates[0].spec if templates else pods[0].spec if pods else None
-    if spec is None:
+    if spec is None or (not jobs and conversion.replaced(pods[0])):
         return None
     deadlines = [each.spec.active_deadline_seconds for each in jobs] + [spec.active_deadline_seconds]
     deadline = min((float(each) for each in deadlines if each), default=None)

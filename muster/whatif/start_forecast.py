@@ -16,9 +16,12 @@ NAMED: Final = 2
 """Groups that are named where nobody says how long they run; one more says that there are others."""
 
 SHARE: Final = 0.8
-"""Of the plays in which a start lies between the times told. It isn't a chance: `docs/when.md` says how often such times hold."""
+"""Of the starts that lie between the times told, where others arrive in the plays: measured on generated weeks, see `docs/when.md`."""
 SUSPENDED: Final = "Suspended"
 """The reason where a user suspended its Job; the others are those of PodGroups."""
+
+LASTING: Final = frozenset({Reason.QUEUE_NOT_FOUND.value, Reason.QUEUE_CLOSED.value, SUSPENDED})
+"""Reasons that are true whatever ends."""
 
 _REASONS: Final = {
     Reason.QUEUE_NOT_FOUND.value: ("queue missing", "its queue doesn't exist"),
@@ -34,9 +37,9 @@ class StartForecast(Struct, frozen=True):
 
     Attributes:
         key: which.
-        early, middle, late: eight of ten plays lie between the first and the last, half of them before the middle; None: at no time that
-            can be told.
-        after: where there is no time because plays ended before, the time until which it hadn't started in half of them.
+        early, middle, late: it starts between the first and the last in 80 % of the cases, half of the plays before the middle; None: at no time
+            that can be told.
+        after: where there is no time because plays ended before, the time until which it hadn't started in nine of ten.
         reason: where there is no time however long others run, why, in a word; empty where none applies.
         unknown: where there is no time, the titles of some running groups of which nobody says how long they run, those of its namespace
             first.
@@ -80,14 +83,14 @@ class StartForecast(Struct, frozen=True):
                 return "no time can be told: it doesn't start within two weeks as the cluster is"
             some = ", ".join(self.unknown[:NAMED]) + (" and others" if len(self.unknown) > NAMED else "")
             return (
-                f"no time can be told: nobody says how long {some} will run; the annotation {names.EXPECTED_DURATION} or"
-                " activeDeadlineSeconds does"
+                f"no time can be told: nobody says how long {some} will run; the annotation {names.EXPECTED_DURATION} does, or of"
+                " a Job activeDeadlineSeconds"
             )
         middle, early = _shown(self.middle, now), _shown(self.early, now)
         late = _shown(self.late, now) if self.late is not None else ""
         between = "" if early == late else f"{early} to {late}" if late else f"from {early} on"
         if self.arrivals:
-            return f"about {middle} UTC, in 8 of 10 plays {between}" if between else f"about {middle} UTC"
+            return f"about {middle} UTC, {round(SHARE * 100)} %: {between}" if between else f"about {middle} UTC"
         return f"about {middle} UTC if nothing else arrives" + (f", {between}" if between else "")
 
     def data(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from numpy.random import default_rng
 from muster.model.amounts import Resources
 from muster.visibility import plays
 from muster.whatif.arrivals import ArrivalHistory, SeenArrival
-from muster.whatif.forecast import HORIZON, Forecaster
+from muster.whatif.forecast import HORIZON, Forecaster, Play
 from muster.whatif.run_times import RunHistory
 from muster.whatif.start_forecast import StartForecast
 from scheduler.simulator.trace import TraceJob
@@ -172,11 +172,33 @@ def test_what_arrives_later_moves_starts_and_only_then_a_share_of_plays_is_told(
     assert alone.middle is not None
     assert found.middle is not None
     assert found.middle > alone.middle + timedelta(minutes=10)
-    assert ", in 8 of 10 plays " in found.text(TAKEN)
+    assert " UTC, 80 %: " in found.text(TAKEN)
     assert found.brief(TAKEN).startswith("~")
     assert found.brief(TAKEN).endswith(")")
     assert found.data()["share"] == 0.8
     assert StartForecast.read(found.data(), ()).arrivals is True
+
+
+@pytest.mark.parametrize(("arrivals", "wider"), [(False, 0.0), (True, 0.1)])
+def test_where_others_arrive_the_times_are_wider_than_those_of_the_plays(arrivals, wider):
+    history = RunHistory()
+    if arrivals:
+        history.arrivals = came(12 * HOUR, since=24 * HOUR, cpus=1)
+    found = Forecaster(state(contended()), POLICY, ["muster"], history)
+    key = found.waiting[0]
+    ended = found.summary([Play({**dict.fromkeys(found.waiting, math.inf), key: 1000.0 * n}) for n in range(1, 10)], {})
+    one = ended[key]
+    assert one.early is not None
+    assert one.late is not None
+    assert ((one.early - TAKEN).total_seconds(), (one.late - TAKEN).total_seconds()) == pytest.approx(
+        (1000 * (1 - wider), 9000 * (1 + wider))
+    )
+    # In nine of ten plays it hadn't started by then, and in half of them not by the end of what was played.
+    unplayed = dict.fromkeys(found.waiting, math.inf)
+    cut = [Play(unplayed | ({key: 1000.0 * n} if n < 5 else {}), 6000.0) for n in range(1, 10)]
+    after = found.summary(cut, {})[key].after
+    assert after is not None
+    assert (after - TAKEN).total_seconds() == pytest.approx(1000 * (1 - wider))
 
 
 def test_what_never_starts_even_if_nothing_arrives_is_told_and_is_not_waited_for():

@@ -76,8 +76,8 @@ def test_where_nobody_says_how_long_something_runs_it_is_named_and_no_time_is_to
     found = forecast(node("n", {"cpu": "4"}), queue("q"), *gang("first", [4], "q", "n"), *gang("second", [4], "q"))
     assert found["second"].middle is None
     assert found["second"].text(TAKEN) == (
-        "no time can be told: nobody says how long PodGroup team/first will run; the annotation muster.sh/expected-duration or"
-        " activeDeadlineSeconds does"
+        "no time can be told: nobody says how long PodGroup team/first will run; the annotation muster.sh/expected-duration does, or of"
+        " a Job activeDeadlineSeconds"
     )
     assert found["second"].brief(TAKEN) == "no run times"
     assert found["second"].data() == {"early": None, "middle": None, "late": None}
@@ -96,6 +96,7 @@ def test_what_time_does_not_help_says_so_and_not_that_run_times_are_missing():
     objects = (
         *(node("n", {"cpu": "4"}), queue("q"), queue("closed", "Closed"), *gang("endless", [3], "q", "n")),
         *(*gang("lost", [1], "nowhere"), *gang("late", [1], "closed"), *gang("few", [1], "q", minimum=2)),
+        *gang("coming", [], "q", minimum=2, phase="Inqueue"),
         *(*gang("suspended", [], "q", minimum=1), suspended, *gang("large", [8], "q"), *gang("next", [4], "q")),
     )
     found = forecast(*objects)
@@ -103,6 +104,7 @@ def test_what_time_does_not_help_says_so_and_not_that_run_times_are_missing():
         "lost": "queue missing",
         "late": "queue closed",
         "few": "lacks pods",
+        "coming": "lacks pods",
         "suspended": "suspended",
         "large": "not in 2 weeks",
         "next": "no run times",
@@ -111,12 +113,17 @@ def test_what_time_does_not_help_says_so_and_not_that_run_times_are_missing():
         "lost": "its queue doesn't exist",
         "late": "its queue is closed",
         "few": "fewer of its pods exist than start together",
+        "coming": "fewer of its pods exist than start together",
         "suspended": "its Job is suspended by its user",
         "large": "it doesn't start within two weeks as the cluster is",
         "next": "nobody says how long PodGroup team/endless will run",
     }
     for one in found.values():
         assert StartForecast.read(one.data(), one.unknown).text(TAKEN) == one.text(TAKEN)
+    # Cut off at once, it says less, and nothing else.
+    cut = Forecaster(state(objects), POLICY, ["muster"], RunHistory())
+    reasons = cut.reasons(cut.waiting, lambda _: True)
+    assert {key.name for key in reasons} == {"lost", "late", "suspended"}
 
 
 def test_what_others_keep_for_longer_than_two_weeks_is_not_said_to_lack_run_times():
@@ -267,8 +274,14 @@ def test_what_ends_and_has_no_like_may_run_as_long_as_others_of_its_namespace():
     assert of_workload((), (ends,), None, history) == others
     # What has no such owner may be a service.
     assert of_workload((), (pod,), None, history) is None
+    # Neither does a service end because a Job of the same template did.
+    service = replace(owner, api_version="apps/v1", kind="ReplicaSet")
+    serving = replace(pod, metadata=replace(pod.metadata, owner_references=(service,)))
+    history.add("team", "", pod.spec, 100.0)
+    assert of_workload((), (pod,), None, history) is not None
+    assert of_workload((), (serving,), None, history) is None
     limited = replace(ends, spec=replace(ends.spec, active_deadline_seconds=50))
-    assert of_workload((), (limited,), None, history) == RunTime((50.0,), "deadline")
+    assert of_workload((), (limited,), None, RunHistory()) == RunTime((50.0,), "deadline")
 
 
 def test_between_the_rounds_of_a_job_there_is_room():

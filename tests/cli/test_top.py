@@ -21,12 +21,13 @@ from msgspec.structs import replace
 from restricted import Restricted
 
 from muster.cli import overviews
-from muster.cli.expected_starts import ExpectedStart, Starts, ToldStarts, with_starts
+from muster.cli.expected_starts import ExpectedStart, Forecasts, Starts, ToldStarts, with_starts
 from muster.cli.overviews import Seen
 from muster.cli.questions import Question
 from muster.cli.top import screen
 from muster.cli.top.screen import PLAIN, Style
 from muster.cli.top.view import View, keys, press
+from muster.kube import errors
 from muster.kube.client import Client
 from muster.model import kinds
 from muster.model.objects import Event
@@ -204,6 +205,35 @@ async def test_a_tenant_sees_the_namespace_and_is_told_what_is_missing(furnished
     assert "of namespace team-a alone: nodes may not be listed, so it is what a tenant may read" in told.missing
     assert [each for each in told.missing if each.startswith("no queues")]
     assert "note: of namespace team-a alone" in "\n".join(screen.lines(told, View(), STYLE, 24))
+
+
+async def test_a_tenant_is_told_expected_starts_by_the_visibility_api() -> None:
+    part, answers = Seen(seen(), asked([]).state, (), None), list[Any]()
+
+    async def ask() -> Any:
+        if not answers:
+            raise errors.ForbiddenError(403, "Forbidden", "starts are forbidden")
+        return answers.pop(0)
+
+    assert (await Forecasts(["muster"], ask).play(part)).missing == (
+        "no expected starts: nodes may not be listed, and the visibility API doesn't tell them: starts are forbidden"
+    )
+    times = {"early": "2026-01-01T14:05:00Z", "middle": "2026-01-01T14:20:00Z", "late": None, "share": 0.8}
+    items = [
+        {"metadata": {"namespace": "team", "name": "waits"}, "status": times},
+        {"metadata": {"namespace": "team", "name": "lost"}, "status": {"reason": "QueueNotFound"}},
+        {"metadata": {"namespace": "team", "name": "next"}, "status": {"unknown": [], "unknownOthers": True}},
+    ]
+    ready = {"items": items, "forecast": {"state": "ready", "taken": "2026-01-01T12:00:00Z", "ageSeconds": 12}}
+    answers += [{"items": [], "forecast": {"state": "pending", "message": "no forecast yet"}}, ready]
+    found = await Forecasts(["muster"], ask).play(part)
+    assert {name: one.brief for name, one in found.groups.items()} == {
+        "team/waits": "~14:20 (14:05-)", "team/lost": "queue missing", "team/next": "no run times",
+    }  # fmt: skip
+    assert found.groups["team/lost"].text == "no time can be told: its queue doesn't exist"
+    assert "nobody says how long workloads of other namespaces will run" in found.groups["team/next"].text
+    answers.append({"items": [], "forecast": {"state": "failed", "message": "no forecast: it takes too long"}})
+    assert (await Forecasts(["muster"], ask).play(part)).missing == "no forecast: it takes too long"
 
 
 async def test_an_administrator_sees_evictions_as_they_were_recorded(furnished: Any) -> None:

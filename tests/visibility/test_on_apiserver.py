@@ -204,11 +204,12 @@ async def test_the_commands_of_a_tenant_work_and_say_where_an_answer_is_a_part_o
     out, _ = await said("podgroup", "why", "train", "--start", "-n", mine)
     assert "start no time can be told: it doesn't start within two weeks" in " ".join(out.split())
     out, _ = await said("podgroup", "why", "train", "--start", "-n", mine, "-o", "json")
-    assert json.loads(out)["start"].keys() == {"early", "middle", "late", "ageSeconds"}
+    assert json.loads(out)["start"].keys() == {"early", "middle", "late", "reason", "ageSeconds"}
     out, _ = await said("admit", "--start", "-f", str(wanted), "-n", mine)
     assert "no time can be told" in " ".join(out.split())
-    out, _ = await said("top", "--once", "-n", mine)
+    out, _ = await said("top", "--once", "--start", "-n", mine)
     assert f"{mine}/train"[:20] in out
+    assert "not in 2 weeks" in out
     assert f"note: of namespace {mine} alone" in out
     for words in (("podgroup", "list"), ("podgroup", "view", "train"), ("quota", "view")):
         out, _ = await said(*words, "-n", mine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -18,6 +19,7 @@ from muster.cli.top.view import ORDERS, View
 from muster.model.objects import prepare
 
 if TYPE_CHECKING:
+    from muster.cli.expected_starts import Ask
     from muster.cli.overviews import Seen
     from muster.whatif.overview import Overview
 
@@ -72,33 +74,33 @@ def _width(question: Question) -> int:
 
 
 async def _once(question: Question, *, starts: bool) -> Overview:
-    seen = await _seen(question)
+    from muster.cli import overviews
+
+    if question.state_file is not None:
+        from muster.cli.manifests import read_dump
+
+        return await _with_starts(overviews.of_state(read_dump(question.state_file), question), question, starts=starts)
+    async with connected(question.kubeconfig, question.context) as client:
+        seen = await overviews.read(client, question)
+        ask = partial(overviews.starts_of, client, question.where())
+        return await _with_starts(seen, question, ask, starts=starts)
+
+
+async def _with_starts(seen: Seen, question: Question, ask: Ask | None = None, *, starts: bool) -> Overview:
     if not starts:
         return seen.overview
     from muster.cli.expected_starts import Forecasts, with_starts
 
-    return with_starts(seen.overview, await Forecasts(question.schedulers).play(seen))
-
-
-async def _seen(question: Question) -> Seen:
-    if question.state_file is not None:
-        from muster.cli.manifests import read_dump
-        from muster.cli.overviews import of_state
-
-        return of_state(read_dump(question.state_file), question)
-    async with connected(question.kubeconfig, question.context) as client:
-        from muster.cli.overviews import read
-
-        return await read(client, question)
+    return with_starts(seen.overview, await Forecasts(question.schedulers, ask).play(seen))
 
 
 async def _watch(question: Question, view: View, interval: float, *, starts: bool) -> None:
     from muster.cli.expected_starts import Forecasts, ToldStarts
-    from muster.cli.overviews import read
+    from muster.cli.overviews import read, starts_of
     from muster.cli.top.terminal import Top
 
     async with connected(question.kubeconfig, question.context) as client:
-        told = ToldStarts(Forecasts(question.schedulers).play)
+        told = ToldStarts(Forecasts(question.schedulers, partial(starts_of, client, question.where())).play)
 
         async def seen() -> Overview:
             return told.tell(await read(client, question))

@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,7 @@ from muster.cli.questions import Question, basis_options, reading
 from muster.model.objects import prepare
 
 if TYPE_CHECKING:
+    from muster.cli.expected_starts import Ask
     from muster.cli.ui.reader import Reader
     from muster.model.objects import Event
 
@@ -53,14 +55,14 @@ async def _serve(question: Question, port: int, interval: float, *, opens: bool,
     from muster.cli.ui.server import UiServer
     from muster.cli.ui.suppositions import Suppositions
 
-    async with _reader(question, interval) as reader:
+    async with _reader(question, interval) as (reader, ask):
         await reader.start()
         server = UiServer(reader, Suppositions(reader, question.schedulers).answer, port=port)
         await server.start()
         click.echo(server.url)
         work = [asyncio.create_task(reader.run())]
         if starts:
-            play = expected_starts.Forecasts(question.schedulers).play
+            play = expected_starts.Forecasts(question.schedulers, ask).play
             playing = expected_starts.keep_playing(lambda: reader.seen, play, reader.tell_starts)
             work.append(asyncio.create_task(playing))
         try:
@@ -96,8 +98,8 @@ async def _until_told(work: list[asyncio.Task[None]]) -> None:
 
 
 @asynccontextmanager
-async def _reader(question: Question, interval: float) -> AsyncIterator[Reader]:
-    """Return what reads the cluster, or the dump, that a question is about."""
+async def _reader(question: Question, interval: float) -> AsyncIterator[tuple[Reader, Ask | None]]:
+    """Return what reads the cluster, or the dump, that a question is about, and what asks when groups start where that isn't the whole cluster."""
     from muster.cli import overviews
     from muster.cli.ui.reader import Reader
 
@@ -112,7 +114,7 @@ async def _reader(question: Question, interval: float) -> AsyncIterator[Reader]:
         async def nothing(_: str, __: str) -> Sequence[Event]:
             return ()
 
-        yield Reader(dumped, nothing, interval)
+        yield Reader(dumped, nothing, interval), None
         return
     async with connected(question.kubeconfig, question.context) as client:
 
@@ -122,4 +124,4 @@ async def _reader(question: Question, interval: float) -> AsyncIterator[Reader]:
         async def events(namespace: str, name: str) -> Sequence[Event]:
             return await overviews.events_of(client, namespace, name)
 
-        yield Reader(read, events, interval)
+        yield Reader(read, events, interval), partial(overviews.starts_of, client, question.where())
