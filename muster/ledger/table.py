@@ -141,9 +141,8 @@ class Table(Struct, frozen=True):
     def holders(self, view: LedgerView, shortages: Sequence[Shortage]) -> tuple[tuple[str, Resources], ...]:
         """Return who holds most of what is short, largest first: (name, those amounts)."""
         short = [limited(each.resource) for each in shortages]
-        holds: dict[str, Resources] = {
-            shown.name: shown.amounts for shown in view.groups() if shown.uid not in self.unreserved
-        }
+        unreserved = self.unreserved
+        holds = {shown.name: shown.amounts for shown in view.groups() if shown.uid not in unreserved}
         for row in self.rows:
             if row.counts and row.kind in GROUPS:
                 base, more = (
