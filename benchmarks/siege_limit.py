@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import statistics
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import endless_attack
 import siege
-from controlplane import ControlPlane
-from deployed import Deployed, Program
+from deployed import Deployed, with_all_programs
 from siege import HOSTILE, Siege
 
 from muster.kube import auth
@@ -40,28 +37,16 @@ def main() -> None:
     rates: dict[str, list[float]] = {"with": [], "without": []}
     for turn in range(options.turns):
         for name in rates if turn % 2 == 0 else reversed(rates):
-            with _deployed() as deployed:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                with_all_programs(Path(folder), "GenericWorkload") as deployed,
+            ):
                 rates[name].append(asyncio.run(_rate(deployed, options.seconds, muster=name == "with")))
             print(f"turn {turn + 1}, {name} Muster: {rates[name][-1]:.1f} requests stored a second", flush=True)
     had, limit = (statistics.median(each) for each in rates.values())
     print(
         f"{had:.1f} a second with Muster, {limit:.1f} without: {had / limit:.2f} of it; in 30 minutes {had * 1800:,.0f} of {limit * 1800:,.0f}"
     )
-
-
-@contextlib.contextmanager
-def _deployed() -> Iterator[Deployed]:
-    with tempfile.TemporaryDirectory() as folder, ControlPlane(gates=["GenericWorkload"]) as plane:
-        deployed = Deployed(plane, Path(folder))
-        deployed.prepare_visibility()
-        deployed.start_visibility()
-        yield deployed
-        for program in _programs(deployed):
-            program.kill()
-
-
-def _programs(deployed: Deployed) -> tuple[Program, ...]:
-    return deployed.webhook, deployed.scheduler, deployed.visibility
 
 
 async def _rate(deployed: Deployed, seconds: float, *, muster: bool) -> float:
@@ -75,7 +60,7 @@ async def _rate(deployed: Deployed, seconds: float, *, muster: bool) -> float:
             await siege.settled(attacked)
             if not muster:
                 await _take_out(admin)
-                for program in _programs(deployed):
+                for program in (deployed.webhook, deployed.scheduler, deployed.visibility):
                     program.end()
             tasks = [asyncio.create_task(endless_attack.attack(attacked, namespace)) for namespace in HOSTILE]
             ended, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

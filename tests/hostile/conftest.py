@@ -8,8 +8,7 @@ import binaries
 import pytest
 import siege
 from asking import FrontProxy
-from controlplane import ControlPlane
-from deployed import Deployed, Program
+from deployed import Deployed, Program, with_all_programs
 from plane import running
 from revisions import Recorder
 from sandboxed import DeployedOnSandbox, SandboxProcess
@@ -33,20 +32,19 @@ def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     The parameter ``sandbox`` has it on a sandbox; without one it is the real control plane.
     """
     folder = tmp_path_factory.mktemp("hostile")
-    with contextlib.ExitStack() as stack:
-        made: Deployed
-        if getattr(request, "param", "") == "sandbox":
-            made = DeployedOnSandbox(stack.enter_context(SandboxProcess(folder)), folder)
-        elif _MISSING:
-            pytest.skip(f"real control plane: not run, {', '.join(_MISSING)} missing (make controlplane)")
-        else:
-            made = Deployed(stack.enter_context(ControlPlane(gates=["GenericWorkload"])), folder)
-            made.prepare_visibility()
-            made.start_visibility()
-        asyncio.run(_prepare(made))
-        yield made
-        for program in _programs(made).values():
-            program.kill()
+    if getattr(request, "param", "") == "sandbox":
+        with SandboxProcess(folder) as process:
+            made = DeployedOnSandbox(process, folder)
+            asyncio.run(_prepare(made))
+            yield made
+            for program in _programs(made).values():
+                program.kill()
+    elif _MISSING:
+        pytest.skip(f"real control plane: not run, {', '.join(_MISSING)} missing (make controlplane)")
+    else:
+        with with_all_programs(folder, "GenericWorkload") as deployed:
+            asyncio.run(_prepare(deployed))
+            yield deployed
 
 
 def _programs(deployed: Deployed) -> dict[str, Program]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 from auditlog import PREFIX
@@ -221,3 +223,15 @@ class Deployed:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
+
+
+@contextlib.contextmanager
+def with_all_programs(folder: Path, *gates: str) -> Iterator[Deployed]:
+    """Muster on a control plane of its own with feature ``gates``, with what answers tenants, too, until the block ends."""
+    with ControlPlane(gates=list(gates)) as plane:
+        deployed = Deployed(plane, folder)
+        deployed.prepare_visibility()
+        deployed.start_visibility()
+        yield deployed
+        for program in (deployed.webhook, deployed.scheduler, deployed.visibility):
+            program.kill()
