@@ -67,12 +67,16 @@ class Asked:
         answers: those that were given on it, by what was asked.
     """
 
-    def __init__(self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str]) -> None:
+    def __init__(
+        self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str], before: Asked | None = None
+    ) -> None:
         self.state = state
         self.policy = policy
         self.schedulers = tuple(schedulers)
         effort = Effort(time.thread_time)
         self.cluster = WhatIfCluster(network.with_tiers(state, (), policy), policy, schedulers, effort)
+        if before is not None:
+            self.cluster.cache = before.cluster.cache.successor()
         self.answers: dict[Hashable, Any] = {}
         self._plan: Plan | None = None
 
@@ -190,7 +194,7 @@ class Questions:
             self._newest = loop.time()
             return
         self._preparing = True
-        made = loop.run_in_executor(self._states, self._prepared, state, self._policy)
+        made = loop.run_in_executor(self._states, self._prepared, state, self._policy, asked)
         made.add_done_callback(self._adopt_prepared)
 
     def _adopt_prepared(self, made: asyncio.Future[Asked]) -> None:
@@ -225,10 +229,10 @@ class Questions:
             if not each.answer.done():
                 each.answer.set_exception(error) if error is not None else each.answer.cancel()
 
-    def _prepared(self, state: ClusterObjects, policy: Policy) -> Asked:
+    def _prepared(self, state: ClusterObjects, policy: Policy, before: Asked | None) -> Asked:
         """Prepare a state, in its thread, with what most questions look at."""
         with self._working("a state is being prepared"):
-            asked = Asked(state, policy, self._schedulers)
+            asked = Asked(state, policy, self._schedulers, before)
             asked.plan()
             return asked
 

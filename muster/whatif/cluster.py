@@ -57,7 +57,7 @@ _SUPPOSED: Final = frozenset(
 
 
 class WhatIfCluster(Undoable):
-    """A cluster made of a state. ``now`` is the state's; ``effort`` what running it may take."""
+    """A cluster made of a state. ``now`` is the state's; ``effort`` what running it may take; ``cache`` what decisions know."""
 
     def __init__(
         self, state: ClusterObjects, policy: Policy, schedulers: Sequence[str], effort: Effort | None = None
@@ -80,7 +80,7 @@ class WhatIfCluster(Undoable):
         self._removed: set[str] = set()
         self._applied: Plan | None = None
         self._satisfied = SatisfiedGroups()
-        self._cache = DecisionCache()
+        self.cache = DecisionCache()
         self._pauses = outcomes.pauses(state)
         alone = satisfied.may_set_aside(policy)
         self._feed(members, alone=alone)
@@ -124,9 +124,9 @@ class WhatIfCluster(Undoable):
 
     def decide(self, requeues: Mapping[str, RequeueState] | None = None, growing: Collection[GroupKey] = ()) -> Plan:
         """Decide once; ``requeues`` as `Snapshot` has them, ``growing`` as `decide` has it."""
-        plan = decide(self.seen(requeues), self.policy, self.now, self._cache, growing=growing)
+        plan = decide(self.seen(requeues), self.policy, self.now, self.cache, growing=growing)
         if plan.lacks_victims and self.learn_victims():
-            plan = decide(self.seen(requeues), self.policy, self.now, self._cache, growing=growing)
+            plan = decide(self.seen(requeues), self.policy, self.now, self.cache, growing=growing)
         return plan
 
     def learn_victims(self) -> bool:

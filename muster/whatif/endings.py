@@ -70,13 +70,14 @@ def _prefix(cluster: WhatIfCluster, wanted: GroupKey, line: Sequence[GroupKey], 
             return bool(cluster.run_until_idle([wanted]).started)
 
     # Most often a few are enough, and of many it takes long to suppose the end: so from one up, and then in between.
-    count = min(max(few * 2, 1), len(line))
-    while count and not enough(line[:count]):
-        if count == len(line):
+    known, step = few, 1
+    while True:
+        count = min(known + step, len(line))
+        if count <= few:
             return WaitChain(more=True)
-        few, count = count, min(count * 2, len(line))
-    if not count:
-        return WaitChain(more=True)
+        if enough(line[:count]):
+            break
+        few, step = count, step * 2
     while count - few > 1:
         middle = (few + count) // 2
         few, count = (few, middle) if enough(line[:middle]) else (middle, count)

@@ -54,6 +54,12 @@ class DecisionCache:
         self._settled: dict[int, SettledStatus] = {}
         self._shares: dict[str, CachedShare] = {}
 
+    def successor(self) -> DecisionCache:
+        """Return one for another thread, which knows what holds of other snapshots, too."""
+        made = DecisionCache()
+        made.sessions = self.sessions.successor()
+        return made
+
     def quiet(self, info: JobInfo, policy: Policy, *, ready: bool) -> GroupStatus | None:
         """Return the status of a group to which nothing happens."""
         known = self._quiet.get(id(info))

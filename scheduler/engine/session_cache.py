@@ -10,6 +10,8 @@ from scheduler.model.cache import Cache
 from scheduler.model.node_table import NodeTable
 from scheduler.model.tasks import JobAmounts, RequestVectors, TaskCounts
 from scheduler.model.vectors import Axes
+from scheduler.topology.device_offers import SELECTORS
+from scheduler.topology.device_selectors import Selectors
 
 SPARE: Final = 256
 """Entries of what is gone that are borne with, beside as many as there are jobs or queues."""
@@ -20,12 +22,24 @@ class SessionCache:
 
     def __init__(self) -> None:
         self._nodes: WeakKeyDictionary[NodeTable, Cache] = WeakKeyDictionary()
+        self._selectors = Selectors()
         self._axes = Axes()
         self._sums: dict[int, tuple[TaskCounts, JobAmounts]] = {}
 
     def of_nodes(self, table: NodeTable) -> Cache:
         """Return the answers that follow from a node table. They go with it, so none may refer to it."""
-        return self._nodes.setdefault(table, Cache())
+        known = self._nodes.get(table)
+        if known is None:
+            known = self._nodes[table] = Cache()
+            # Which devices expressions choose doesn't follow from nodes.
+            known.get(SELECTORS, lambda: self._selectors)
+        return known
+
+    def successor(self) -> SessionCache:
+        """Return one for another thread, which knows what holds of other snapshots, too."""
+        made = SessionCache()
+        made._selectors = self._selectors.copy()
+        return made
 
     def amounts(self, counts: TaskCounts, vectors: RequestVectors) -> JobAmounts:
         """Return what the tasks of a job have and want; a job whose phase changed keeps its counts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Final
 
 from muster.model.objects import Node
 from scheduler.model.cache import Cache
@@ -11,6 +12,9 @@ from scheduler.model.devices import DeviceId, Placement
 from scheduler.topology.device_counts import PlainDevices
 from scheduler.topology.device_pools import Pool, ReachedDevices, pools, reached_from
 from scheduler.topology.device_selectors import Selectors
+
+SELECTORS: Final = "device selectors"
+"""The question in a cache whose answer are `Selectors`."""
 
 
 class DeviceOffers:
@@ -64,5 +68,5 @@ class DeviceOffers:
 
 def offers_of(stated: OfferedDevices, cache: Cache, known: DeviceOffers | None = None) -> DeviceOffers:
     """Return what follows, as a table of nodes remembers it; ``known``: what another table with the same nodes does."""
-    selectors = cache.get("device selectors", Selectors)
+    selectors = cache.get(SELECTORS, Selectors)
     return cache.get_latest("devices", stated, lambda: known if known is not None else DeviceOffers(stated, selectors))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from muster import cel
 from muster.cel.folds import LIMIT
@@ -45,19 +47,42 @@ class _Domains(dict[str, Any]):
         return {}
 
 
+class _SeenDevice(NamedTuple):
+    """A device, which is kept so that no other one gets its identity; what expressions see of it, and the same as bytes."""
+
+    device: Device
+    variables: Mapping[str, Any]
+    facts: bytes
+
+
 class Selectors:
-    """Answers whether devices are chosen, and remembers it."""
+    """Answers whether devices are chosen, and remembers it: of a device that is read anew and hasn't changed, too."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], bool | SelectorError] = {}
+        self._known: dict[tuple[str, bytes], bool | SelectorError] = {}
         self._compiled = CompiledSelectors()
-        self._devices: dict[int, tuple[Device, Mapping[str, Any]]] = {}
+        self._devices: dict[int, _SeenDevice] = {}
+
+    def copy(self) -> Selectors:
+        """Return others that know the same answers, for another thread."""
+        copied = Selectors()
+        copied._known = self._known.copy()
+        return copied
 
     def keep(self, devices: Iterable[Device]) -> None:
         """Forget all but some devices."""
-        kept = set(map(id, devices))
-        self._devices = {key: each for key, each in self._devices.items() if key in kept}
-        self._known = {key: answer for key, answer in self._known.items() if key[1] in self._devices}
+        if not self._known:
+            return
+        kept = {id(device): self._seen(device) for device in devices}
+        facts = {each.facts for each in kept.values()}
+        self._devices = kept
+        self._known = {key: answer for key, answer in self._known.items() if key[1] in facts}
+
+    def _seen(self, device: Device) -> _SeenDevice:
+        seen = self._devices.get(id(device))
+        if seen is None:
+            seen = self._devices[id(device)] = _SeenDevice(device, _variables(device), _facts(device))
+        return seen
 
     def choose(self, expressions: tuple[str, ...], device: Device, account: DeviceAccount) -> bool:
         """Whether all expressions are true of a device, at the cost of an account.
@@ -70,7 +95,7 @@ class Selectors:
         return all(self._true(each, device, account) for each in expressions)
 
     def _true(self, expression: str, device: Device, account: DeviceAccount) -> bool:
-        key = (expression, id(device))
+        key = (expression, self._seen(device).facts)
         known = self._known.get(key)
         if known is None:
             known = self._evaluate(expression, device, account)
@@ -82,9 +107,6 @@ class Selectors:
         return known
 
     def _evaluate(self, expression: str, device: Device, account: DeviceAccount) -> bool | SelectorError:
-        if id(device) not in self._devices:
-            # The device is kept, so that no other one gets its identity.
-            self._devices[id(device)] = (device, _variables(device))
         account.spend(_EVALUATION)
         program = self._compiled.get(expression, account)
         if isinstance(program, SelectorError):
@@ -92,7 +114,7 @@ class Selectors:
         steps, answer = account.steps(LIMIT), SelectorError(f"{_short(expression)!r} is no condition")
         given = steps.left
         try:
-            value = program.evaluate(self._devices[id(device)][1], steps)
+            value = program.evaluate(self._seen(device).variables, steps)
         except cel.CelError as error:
             value = None
             answer = SelectorError(f"{_short(expression)!r} of device {device.id.name}: {_short(str(error))}")
@@ -143,6 +165,20 @@ def compiled(expression: str) -> cel.Program | SelectorError:
 
 def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def _facts(device: Device) -> bytes:
+    """Write what expressions see of a device: the same only where all of it is."""
+    # In nano-units, amounts are larger than what can be written as a number.
+    capacity = [
+        (domain, name, str(each.nano), each.form.value)
+        for domain, amounts in device.capacity.items()
+        for name, each in amounts.items()
+    ]
+    try:
+        return msgspec.msgpack.encode((device.id, device.attributes, capacity), enc_hook=repr)
+    except OverflowError:
+        return repr((device.id, device.attributes, capacity)).encode()
 
 
 def _variables(device: Device) -> Mapping[str, Any]:

@@ -7,8 +7,10 @@ import contextlib
 import hostile_claims
 import msgspec
 import pytest
+from device_objects import GPU, NOW, PREDICATES, claim, device_class, group, node, offered, pod
 
 from muster.model import names
+from muster.model.amounts import Quantity
 from scheduler.configuration import config
 from scheduler.engine.cycle import decide
 from scheduler.engine.decision_cache import DecisionCache
@@ -59,7 +61,8 @@ def test_each_costly_expression_is_paid_for(expression):
 def test_what_one_session_found_out_the_next_one_goes_on_from():
     # A hundred steps for each device: one session has enough for a thousand of them.
     expression = f"{hostile_claims.numbers(100)}.all(x,x!=device.attributes['d'].a+100)"
-    selectors, found, sessions = Selectors(), [msgspec.structs.replace(DEVICE) for _ in range(3000)], 0
+    selectors, sessions = Selectors(), 0
+    found = [msgspec.structs.replace(DEVICE, id=DeviceId("d", "p", f"{number}")) for number in range(3000)]
     while True:
         pays, sessions = account(), sessions + 1
         try:
@@ -68,6 +71,57 @@ def test_what_one_session_found_out_the_next_one_goes_on_from():
             continue
         break
     assert 1 < sessions < 10
+
+
+@pytest.fixture
+def evaluated(monkeypatch):
+    """The names of the devices for which an expression was evaluated."""
+    found, evaluate = [], Selectors._evaluate
+
+    def noted(self, expression, device, account):
+        found.append(device.id.name)
+        return evaluate(self, expression, device, account)
+
+    monkeypatch.setattr(Selectors, "_evaluate", noted)
+    return found
+
+
+def test_a_device_that_is_read_anew_is_evaluated_again_only_where_it_is_another_one(evaluated):
+    first = Selectors()
+    assert first.choose(("device.attributes['d'].a == 1",), DEVICE, account())
+    for selectors in (first, first.copy()):
+        again = msgspec.structs.replace(DEVICE, attributes={"d": {"a": 1}})
+        selectors.keep([again])
+        assert selectors.choose(("device.attributes['d'].a == 1",), again, account())
+    assert evaluated == ["a"]
+    for other in (
+        msgspec.structs.replace(DEVICE, attributes={"d": {"a": 2}}),
+        msgspec.structs.replace(DEVICE, attributes={"d": {"a": "1"}}),
+        msgspec.structs.replace(DEVICE, attributes={"d": {"b": 1}}),
+        msgspec.structs.replace(DEVICE, attributes={"d": {"a": True}}),
+        msgspec.structs.replace(DEVICE, attributes={"d": {"a": 2**70}}),
+        msgspec.structs.replace(DEVICE, capacity={"d": {"m": Quantity.parse("40Ti")}}),
+        msgspec.structs.replace(DEVICE, id=DeviceId("d", "p", "b")),
+    ):
+        with contextlib.suppress(SelectorError):
+            same = other.attributes == DEVICE.attributes and other.attributes["d"]["a"] is not True
+            assert first.choose(("device.attributes['d'].a == 1",), other, account()) == same
+    assert len(evaluated) == 8
+    first.keep([])
+    assert first.choose(("device.attributes['d'].a == 1",), DEVICE, account())
+    assert len(evaluated) == 9
+
+
+def test_neither_a_changed_node_nor_another_thread_s_decision_evaluates_anew(evaluated):
+    devices_ = [offered("n1", {"name": "a", "attributes": {"model": {"string": "x"}}})]
+    asked = [device_class(expression=f"device.attributes['{GPU}'].model == 'x'"), claim("c"), group(), pod("p", "c")]
+    cache = DecisionCache()
+    for name in ("one", "two", "three"):
+        use = cache.successor() if name == "three" else cache
+        cluster = state.load([node("n1"), node(name), *devices_, *asked], [names.SCHEDULER_NAME])
+        plan = decide(cluster.snapshot(), config.parse(PREDICATES, "a test's"), NOW, use)
+        assert [(bind.task.name, bind.node) for bind in plan.binds] == [("p", "n1")]
+    assert evaluated == ["a"]
 
 
 def test_an_expression_is_judged_the_same_however_little_is_left():
