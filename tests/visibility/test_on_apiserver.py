@@ -274,7 +274,11 @@ async def test_with_the_leader_killed_tenants_are_answered_and_a_namespace_is_de
         await plane.until(
             kinds.LEASES, names.SCHEDULER_LEASE, names.SYSTEM_NAMESPACE, holds=lambda lease: lease and lease.spec
         )
-        await plane.client.create(kinds.PODGROUPS, group("train"), space)
+        # Others wait in the default queue, too.
+        await plane.client.create(kinds.QUEUES, {"metadata": {"name": space}, "spec": {"weight": 1}})
+        await plane.client.create(
+            kinds.PODGROUPS, {**group("train"), "spec": {**group("train")["spec"], "queue": space}}, space
+        )
         tenant = await made.tenant(space)
         await until_answered(tenant, why(space, "train"))
     finally:
