@@ -528,6 +528,8 @@ class World:
         for request in self.requests:
             request.state = "dead"
         leader = self.replicas[-1]
+        # What it was about to write comes first: a row of it isn't older than that.
+        self.put(leader, heard=True)
         for pause in (0.0, 2 * self.deadline):
             self.now += pause
             self.read(leader)
