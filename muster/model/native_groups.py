@@ -137,11 +137,13 @@ def not_evaluated(native: NativePodGroup, *, of_job: bool = False) -> str:
     fields = [f"spec.{name}" for name, value in asked.items() if value]
     if not fields:
         return ""
-    verb = "is" if len(fields) == 1 else "are"
-    return (
-        f"PodGroup {native.name} of {names.KUBERNETES_GROUP}: {', '.join(fields)} {verb} not evaluated, and its pods wait;"
-        " create the PodGroup without"
+    verb, what = "is" if len(fields) == 1 else "are", f"PodGroup {native.name} of {names.KUBERNETES_GROUP}"
+    ends = (
+        "its pods are placed as its Job's PodGroup says; state networkTopology there"
+        if of_job
+        else "its pods wait; create the PodGroup without"
     )
+    return f"{what}: {', '.join(fields)} {verb} not evaluated, and {ends}"
 
 
 def second_text(native: NativePodGroup, group: str) -> str:

@@ -49,7 +49,8 @@ def test_several_keys_are_not_evaluated_and_no_key_where_its_job_has_the_group()
     several = native(schedulingConstraints={"topology": [{"key": "rack"}, {"key": "zone"}]})
     assert "spec.schedulingConstraints.topology is not evaluated" in native_groups.not_evaluated(several)
     one = native(schedulingConstraints={"topology": [{"key": "rack"}]})
-    assert "spec.schedulingConstraints.topology is not evaluated" in native_groups.not_evaluated(one, of_job=True)
+    said = native_groups.not_evaluated(one, of_job=True)
+    assert "spec.schedulingConstraints.topology is not evaluated, and its pods are placed as its Job" in said
 
 
 def test_without_a_constraint_its_pods_may_be_anywhere():
