@@ -55,7 +55,7 @@ class DecisionCache:
         self._shares: dict[str, CachedShare] = {}
 
     def successor(self) -> DecisionCache:
-        """Return one for another thread, which knows what holds of other snapshots, too."""
+        """Return one for another thread, which shares what holds of other snapshots, too."""
         made = DecisionCache()
         made.sessions = self.sessions.successor()
         return made

@@ -36,9 +36,9 @@ class SessionCache:
         return known
 
     def successor(self) -> SessionCache:
-        """Return one for another thread, which knows what holds of other snapshots, too."""
+        """Return one for another thread, which shares what holds of other snapshots, too."""
         made = SessionCache()
-        made._selectors = self._selectors.copy()
+        made._selectors = Selectors(self._selectors.answers)
         return made
 
     def amounts(self, counts: TaskCounts, vectors: RequestVectors) -> JobAmounts:

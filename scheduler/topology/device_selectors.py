@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -40,6 +40,10 @@ class SelectorError(ValueError):
     """An expression can't be evaluated, or has no value for a device."""
 
 
+Answer = bool | SelectorError
+"""Whether an expression is true of a device, or why that can't be said."""
+
+
 class _Domains(dict[str, Any]):
     """Attributes by domain; of a domain that has none there is an empty map, as upstream has it."""
 
@@ -55,28 +59,54 @@ class _SeenDevice(NamedTuple):
     facts: bytes
 
 
-class Selectors:
-    """Answers whether devices are chosen, and remembers it: of a device that is read anew and hasn't changed, too."""
+class SelectorAnswers:
+    """Answers by what a device is and by expression, at most so many. Threads may share it: what one misses is found out again."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, bytes], bool | SelectorError] = {}
+        self._known: dict[bytes, dict[str, Answer]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self._count
+
+    def get(self, facts: bytes, expression: str) -> Answer | None:
+        """Return an answer; None where it isn't known."""
+        known = self._known.get(facts)
+        return known.get(expression) if known is not None else None
+
+    def remember(self, facts: bytes, expression: str, answer: Answer) -> None:
+        """Remember it; where they are many, all others go."""
+        if self._count >= _MOST_ANSWERS:
+            self.keep(())
+        self._known.setdefault(facts, {})[expression] = answer
+        self._count += 1
+
+    def keep(self, facts: Container[bytes]) -> None:
+        """Forget all that isn't about these."""
+        for each in list(self._known):
+            if each not in facts:
+                self._count -= len(self._known.pop(each, ()))
+
+
+class Selectors:
+    """Answers whether devices are chosen, and remembers it: of a device that is read anew and hasn't changed, too.
+
+    ``answers`` may be those of others, also of another thread.
+    """
+
+    def __init__(self, answers: SelectorAnswers | None = None) -> None:
+        self.answers = answers if answers is not None else SelectorAnswers()
         self._compiled = CompiledSelectors()
         self._devices: dict[int, _SeenDevice] = {}
 
-    def copy(self) -> Selectors:
-        """Return others that know the same answers, for another thread."""
-        copied = Selectors()
-        copied._known = self._known.copy()
-        return copied
-
     def keep(self, devices: Iterable[Device]) -> None:
         """Forget all but some devices."""
-        if not self._known:
+        if not self.answers:
             return
         kept = {id(device): self._seen(device) for device in devices}
-        facts = {each.facts for each in kept.values()}
         self._devices = kept
-        self._known = {key: answer for key, answer in self._known.items() if key[1] in facts}
+        self.answers.keep({each.facts for each in kept.values()})
 
     def _seen(self, device: Device) -> _SeenDevice:
         seen = self._devices.get(id(device))
@@ -95,18 +125,16 @@ class Selectors:
         return all(self._true(each, device, account) for each in expressions)
 
     def _true(self, expression: str, device: Device, account: DeviceAccount) -> bool:
-        key = (expression, self._seen(device).facts)
-        known = self._known.get(key)
+        facts = self._seen(device).facts
+        known = self.answers.get(facts, expression)
         if known is None:
             known = self._evaluate(expression, device, account)
-            if len(self._known) >= _MOST_ANSWERS:
-                self._known.clear()
-            self._known[key] = known
+            self.answers.remember(facts, expression, known)
         if isinstance(known, SelectorError):
             raise known
         return known
 
-    def _evaluate(self, expression: str, device: Device, account: DeviceAccount) -> bool | SelectorError:
+    def _evaluate(self, expression: str, device: Device, account: DeviceAccount) -> Answer:
         account.spend(_EVALUATION)
         program = self._compiled.get(expression, account)
         if isinstance(program, SelectorError):
