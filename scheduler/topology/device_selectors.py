@@ -131,7 +131,8 @@ class Selectors:
             known = self._evaluate(expression, device, account)
             self.answers.remember(facts, expression, known)
         if isinstance(known, SelectorError):
-            raise known
+            # Another one: an error that is kept would keep what it is raised through, the whole session.
+            raise SelectorError(*known.args)
         return known
 
     def _evaluate(self, expression: str, device: Device, account: DeviceAccount) -> Answer:

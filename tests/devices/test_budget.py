@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 
 import hostile_claims
 import msgspec
@@ -110,6 +111,24 @@ def test_a_device_that_is_read_anew_is_evaluated_again_only_where_it_is_another_
     first.keep([])
     assert first.choose(("device.attributes['d'].a == 1",), DEVICE, account())
     assert len(evaluated) == 9
+
+
+def test_what_is_remembered_of_a_failure_keeps_nothing_of_the_session_in_which_it_was_met():
+    selectors = Selectors()
+
+    class Session:
+        """What a frame holds."""
+
+    def choose():
+        session = Session()
+        try:
+            selectors.choose(("device.attributes['d'].none == 1",), DEVICE, account())
+        except SelectorError:
+            return weakref.ref(session)
+        raise AssertionError("it has a value")
+
+    met = [choose() for _ in range(3)]
+    assert [each() for each in met] == [None] * 3
 
 
 def test_neither_a_changed_node_nor_another_thread_s_decision_evaluates_anew(evaluated):
