@@ -11,7 +11,7 @@ from scheduler.model.node_table import NodeTable
 from scheduler.model.tasks import JobAmounts, RequestVectors, TaskCounts
 from scheduler.model.vectors import Axes
 from scheduler.topology.device_offers import SELECTORS
-from scheduler.topology.device_selectors import Selectors
+from scheduler.topology.device_selectors import SelectorAnswers, Selectors
 
 SPARE: Final = 256
 """Entries of what is gone that are borne with, beside as many as there are jobs or queues."""
@@ -20,9 +20,9 @@ SPARE: Final = 256
 class SessionCache:
     """Answers about values of snapshots, found by the identity of the value."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers: SelectorAnswers | None = None) -> None:
         self._nodes: WeakKeyDictionary[NodeTable, Cache] = WeakKeyDictionary()
-        self._selectors = Selectors()
+        self._selectors = Selectors(answers)
         self._axes = Axes()
         self._sums: dict[int, tuple[TaskCounts, JobAmounts]] = {}
 
@@ -37,9 +37,7 @@ class SessionCache:
 
     def successor(self) -> SessionCache:
         """Return one for another thread, which shares what holds of other snapshots, too."""
-        made = SessionCache()
-        made._selectors = Selectors(self._selectors.answers)
-        return made
+        return SessionCache(self._selectors.answers)
 
     def amounts(self, counts: TaskCounts, vectors: RequestVectors) -> JobAmounts:
         """Return what the tasks of a job have and want; a job whose phase changed keeps its counts."""

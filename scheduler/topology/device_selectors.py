@@ -86,7 +86,9 @@ class SelectorAnswers:
         """Forget all that isn't about these."""
         for each in list(self._known):
             if each not in facts:
-                self._count -= len(self._known.pop(each, ()))
+                self._known.pop(each, None)
+        # Counted anew: where two threads remember the same, it counts twice.
+        self._count = sum(map(len, list(self._known.values())))
 
 
 class Selectors:

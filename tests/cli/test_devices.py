@@ -269,6 +269,17 @@ def test_a_job_shares_a_claim_among_its_pods(admit: Callable[..., str], simulate
     assert report["wait"]["max"] >= 60
 
 
+def claim_of(pod: str, **fields: Json) -> Json:
+    """The claim that was made for a pod."""
+    claim = made("ResourceClaim", f"{pod}-gpu", spec=template()["spec"]["spec"], **fields)
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": f"uid-{pod}", "controller": True}
+    claim["metadata"] |= {
+        "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
+        "ownerReferences": [owner],
+    }
+    return claim
+
+
 def claimed(name: str, began: str, count: int, runs: str = "90m") -> list[Json]:
     """A gang that runs on n0 and holds so many of its devices, one for each pod."""
     noted = {"muster.sh/expected-duration": runs}
@@ -284,13 +295,7 @@ def claimed(name: str, began: str, count: int, runs: str = "90m") -> list[Json]:
         results = [{"request": "gpu", "driver": GPU, "pool": "n0", "device": f"d{number}"}]
         user = {"resource": "pods", "name": called, "uid": f"uid-{called}"}
         given = {"allocation": {"devices": {"results": results}}, "reservedFor": [user]}
-        claim = made("ResourceClaim", f"{called}-gpu", spec=template()["spec"]["spec"], status=given)
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": called, "uid": f"uid-{called}", "controller": True}
-        claim["metadata"] |= {
-            "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
-            "ownerReferences": [owner],
-        }
-        found += [pod, claim]
+        found += [pod, claim_of(called, status=given)]
     return found
 
 
@@ -305,13 +310,7 @@ def waiting(name: str, count: int, seconds: int) -> list[Json]:
         called = f"{name}-{number}"
         pod = made("Pod", called, "v1", spec=POD, status={"phase": "Pending"})
         pod["metadata"]["annotations"] = {**noted, "scheduling.k8s.io/group-name": name}
-        claim = made("ResourceClaim", f"{called}-gpu", spec=template()["spec"]["spec"])
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": called, "uid": f"uid-{called}", "controller": True}
-        claim["metadata"] |= {
-            "annotations": {"resource.kubernetes.io/pod-claim-name": "gpu"},
-            "ownerReferences": [owner],
-        }
-        found += [pod, claim]
+        found += [pod, claim_of(called)]
     return found
 
 
