@@ -26,13 +26,10 @@ def highest_rows(scores: Floats, count: int) -> Rows:
     """Return the rows of the ``count`` highest scores, the highest first; of equal ones the first rows."""
     if count <= _FEW:
         return _few_highest_rows(scores, count)
-    rows = np.flatnonzero(scores > NEVER)
-    if count < len(rows):
-        among = scores[rows]
-        least = np.partition(among, len(rows) - count)[len(rows) - count]
-        above = rows[among > least]
-        rows = np.sort(np.concatenate((above, rows[among == least][: count - len(above)])))
-    highest: Rows = rows[np.argsort(-scores[rows], kind="stable")]
+    # Of equal scores a stable order keeps the first rows first, so that those beyond the count can be left off afterwards.
+    least = np.partition(scores, -count)[-count] if count < len(scores) else NEVER
+    rows = (scores >= least if least > NEVER else scores > NEVER).nonzero()[0]
+    highest: Rows = rows[(-scores[rows]).argsort(kind="stable")[:count]]
     return highest
 
 

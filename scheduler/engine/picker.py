@@ -34,6 +34,8 @@ _WIDTH: Final = 16
 """How many rows are rated for placements to come at once, at first."""
 _WIDEST: Final = 128
 """The same, at most."""
+_PAIRED: Final = 1024
+"""Of so many nodes at most, rows are rated for one placement more in the same call: that of more takes longer than what it spares."""
 _PLENTY: Final = 2**31
 """More tasks than any node takes."""
 
@@ -63,6 +65,7 @@ class Picker:
         self._time = 0
         self._touched: Rows = np.zeros(len(self._table.nodes), dtype=np.intp)
         self._all = self._table.every
+        self._spreads = True
         self.scope: Scope | None = None
 
     def within(self, scope: Scope | None) -> AbstractContextManager[None]:
@@ -91,11 +94,13 @@ class Picker:
     def _take_over(self, view: ClassScores, answer: PickedRows) -> None:
         for row, steps in answer.steps.items():
             ahead = view.ahead.get(row)
-            if ahead is None or ahead.at + steps >= len(ahead.scores):
+            if row not in answer.after or (ahead is not None and ahead.at + steps >= len(ahead.scores)):
                 return
         for row, steps in answer.steps.items():
-            view.ahead[row].at += steps
-            view.scores[row] = answer.after[row]
+            ahead = view.ahead.get(row)
+            if ahead is not None:
+                ahead.at += steps
+            view.set_score(row, answer.after[row])
         view.seen = self._time
 
     def row_of(self, kind: TaskClass) -> Matrix:
@@ -122,7 +127,7 @@ class Picker:
         Nothing is taken. Only of classes that are `at_once` more than one may be asked for.
         """
         view = self._view(kind)
-        self._refresh(kind, view)
+        self._refresh(kind, view, count)
         if view.answer is None or not view.answer.serves(self._time, self.scope, count):
             view.answer = self._one(view) if count == 1 else self._many(kind, view, count)
         return view.answer.rows
@@ -160,6 +165,7 @@ class Picker:
                 heapq.heapreplace(heap, (-after if bonus is None else -after - float(bonus[row]), row))
             else:
                 heapq.heappop(heap)
+        self._spreads = len(rows) < 2 * len(foresight.used)
         return PickedRows(self._time, self.scope, count, rows, foresight.after, foresight.used)
 
     def best_later(self, kind: TaskClass) -> int | None:
@@ -250,27 +256,43 @@ class Picker:
         if reach is not view.reach:
             view.reach, view.seen = reach, -1
 
-    def _refresh(self, kind: TaskClass, view: ClassScores) -> None:
+    def _refresh(self, kind: TaskClass, view: ClassScores, count: int = 1) -> None:
+        """Bring all scores up to date; ``count``: how many tasks are sought."""
         if view.seen == self._time:
             return
         if view.seen < 0 or view.reach is Reach.CLUSTER:
-            view.ahead.clear()
-            view.scores = self._scores(kind, view, self._all, self._idle)
+            view.forget(len(self._all))
+            self._rate_anew(kind, view, self._all, count)
         else:
-            self._catch_up(kind, view)
+            self._catch_up(kind, view, count)
         view.seen = self._time
 
-    def _catch_up(self, kind: TaskClass, view: ClassScores) -> None:
+    def _catch_up(self, kind: TaskClass, view: ClassScores, count: int) -> None:
         """Bring the rows up to date that were touched since the last question."""
         rows = (self._touched > view.seen).nonzero()[0]
         if len(rows) <= _MANY and view.reach is Reach.IDLE:
             few = [row for row in rows.tolist() if not (view.settled and view.advance(row, self._idle[row]))]
             for row, scores in zip(few, self.rated_ahead(kind, view, few, 0, _STEPS) if few else (), strict=True):
-                view.ahead[row] = UpcomingScores(scores, self._idle[row].copy())
-                view.scores[row] = scores[0]
+                view.ahead[row] = UpcomingScores(scores, self.idle_of(row) if view.settled else None)
+                view.set_score(row, scores[0])
         else:
             view.ahead.clear()
-            view.scores[rows] = self._scores(kind, view, rows, self._idle)
+            self._rate_anew(kind, view, rows, count)
+
+    def _rate_anew(self, kind: TaskClass, view: ClassScores, rows: Rows, count: int) -> None:
+        """Rate rows as they are; where several tasks are sought that will spread over the nodes, with one task more there, too."""
+        paired = self._spreads and count > 1 and len(self._all) <= _PAIRED and not kind.constraints.devices
+        if not paired or view.reach is not Reach.IDLE:
+            view.set_scores(rows, self._scores(kind, view, rows, self._idle))
+            return
+        rows = view.with_unknown(rows)
+        idle = self._idle.take(rows, axis=0)
+        ahead = np.zeros(2 * len(rows), dtype=np.intp)
+        ahead[len(rows) :] = 1
+        both = self._rate(
+            kind, view, np.concatenate((rows, rows)), np.concatenate((idle, idle - view.wanted)), ahead=ahead
+        )
+        view.set_scores(rows, both[: len(rows)], both[len(rows) :])
 
     def _scores(self, kind: TaskClass, view: ClassScores, rows: Rows, free: Matrix) -> Floats:
         idle = free.copy() if rows is self._all else free.take(rows, axis=0)
@@ -294,10 +316,11 @@ class Picker:
             mask &= idle[:, place] >= least
         for ask in self._feasible:
             mask &= ask(kind, nodes)
-        scores = np.zeros(len(rows))
-        for rate in self._score:
-            scores += rate(kind, nodes)
-        rated: Floats = np.where(mask, scores, NEVER)
+        first, *rest = [rate(kind, nodes) for rate in self._score] or [np.zeros(len(rows))]
+        # What a plugin gave may be its own, so that nothing is added to it in place.
+        for each in rest:
+            first = first + each
+        rated: Floats = np.where(mask, first, NEVER)
         return rated
 
 
@@ -312,6 +335,7 @@ class _PredictedScores:
     def __init__(self, picker: Picker, kind: TaskClass, view: ClassScores, line: list[int]) -> None:
         self._picker, self._kind, self._view = picker, kind, view
         self._line = line
+        self._once = view.after_one(line)
         self._rated = 0
         self._width = _WIDTH
         self.used: dict[int, int] = {}
@@ -321,10 +345,14 @@ class _PredictedScores:
         """Return the score of a row after one more task; ``given``: how many tasks all rows got."""
         used = self.used.get(row, 0) + 1
         ahead = self._view.ahead.get(row)
-        if ahead is None:
+        if ahead is None and used == 1 and (once := self._once.get(row)) is not None:
+            self.used[row] = 1
+            self.after[row] = once
+            return once
+        while ahead is None:
             self._rate_next(given)
-            ahead = self._view.ahead[row]
-        elif ahead.at + used >= len(ahead.scores):
+            ahead = self._view.ahead.get(row)
+        if ahead.at + used >= len(ahead.scores):
             first = len(ahead.scores) - ahead.at
             ahead.scores += self._picker.rated_ahead(self._kind, self._view, [row], first, 2 * _STEPS)[0]
         self.used[row] = used
@@ -341,7 +369,7 @@ class _PredictedScores:
             if row not in self._view.ahead:
                 rows.append(row)
         for row, scores in zip(rows, self._picker.rated_ahead(self._kind, self._view, rows, 0, steps + 1), strict=True):
-            self._view.ahead[row] = UpcomingScores(scores, self._picker.idle_of(row))
+            self._view.ahead[row] = UpcomingScores(scores, self._picker.idle_of(row) if self._view.settled else None)
         self._width = min(2 * self._width, _WIDEST)
 
 

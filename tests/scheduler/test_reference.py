@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -146,11 +147,7 @@ def clusters(draw, make):
     return build
 
 
-@settings(max_examples=examples(120), deadline=None)
-@given(data=st.data())
-def test_the_fast_path_decides_like_the_plain_one(make_build, data):
-    build = data.draw(clusters(make_build))
-    policy = config.parse(data.draw(st.sampled_from(POLICIES)))
+def _assert_decided_like_the_plain_one(build, policy):
     fast = decide(build.cluster.snapshot(), policy, NOW)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("scheduler.engine.session.Picker", PlainPicker)
@@ -160,6 +157,39 @@ def test_the_fast_path_decides_like_the_plain_one(make_build, data):
     assert fast.pipelined == plain.pipelined
     assert fast.evictions == plain.evictions
     assert [each.phase for each in fast.statuses] == [each.phase for each in plain.statuses]
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(data=st.data())
+def test_the_fast_path_decides_like_the_plain_one(make_build, data):
+    build = data.draw(clusters(make_build))
+    _assert_decided_like_the_plain_one(build, config.parse(data.draw(st.sampled_from(POLICIES))))
+
+
+PACKS = "  - name: nodeorder\n    arguments: {leastrequested.weight: 0, balancedresource.weight: 0}\n"
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_gangs_of_few_classes_in_turns_on_many_nodes_go_where_the_plain_one_puts_them(make_build, seed):
+    """Between two gangs of a class others take many nodes: what is known of the rest still holds."""
+    drawn = random.Random(seed)
+    build = make_build()
+    build.queue("default")
+    cpu, memory = drawn.choice(["2", "4", "8"]), drawn.choice(["4Gi", "16Gi"])
+    for number in range(drawn.randint(9, 40)):
+        build.node(f"n{number:02}", cpu, memory=memory)
+    shapes = [
+        (drawn.choice(["250m", "500m", "1"]), drawn.choice(["256Mi", "1Gi", "2Gi"])) for _ in range(drawn.randint(1, 5))
+    ]
+    for number in range(drawn.randint(2, 14)):
+        name, count = f"g{number:02}", drawn.choice([1, 2, 3, 9, 10, 12, 20])
+        build.group(name, drawn.choice([count, count, max(1, count // 2)]))
+        cpu, memory = drawn.choice(shapes)
+        for pod in range(count):
+            build.pod(f"{name}-{pod}", name, cpu, requests={"memory": memory})
+    packs = config.DEFAULT.replace("  - name: nodeorder\n", PACKS)
+    _assert_decided_like_the_plain_one(build, config.parse(drawn.choice([*POLICIES[:3], packs])))
 
 
 @settings(max_examples=examples(120), deadline=None)
