@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -155,7 +155,9 @@ class WebhookServer:
             return _plain(405, "webhooks are called by POST", told)
         share = self._bodies.open()
         try:
-            body = await _read(request, share, call.arrival)
+            # That all of it is there is the rule, and costs no coroutine.
+            content = request.content
+            body = _at_once(content, share) if content.is_eof() else await _read(request, share, call.arrival)
             response: web.StreamResponse
             if isinstance(body, web.Response):
                 response, status = body, body.status
@@ -194,6 +196,14 @@ class WebhookServer:
         return call
 
 
+def _at_once(content: StreamReader, share: BodyBytes) -> bytes | web.Response:
+    """Return a body that has arrived whole, as `_read` does."""
+    body = content.read_nowait(-1)
+    if len(body) > BODY_LIMIT:
+        return _too_large()
+    return body if share.grow(len(body)) else body[:_BEGINNING]
+
+
 async def _read(request: web.BaseRequest, share: BodyBytes, within: float) -> bytes | web.Response:
     """Return the body, or the answer to one that is too large or too slow.
 
@@ -203,9 +213,6 @@ async def _read(request: web.BaseRequest, share: BodyBytes, within: float) -> by
     content = request.content
     if (request.content_length or 0) > BODY_LIMIT:
         return _too_large()
-    if content.is_eof():
-        whole = content.read_nowait(-1)
-        return whole if share.grow(len(whole)) else whole[:_BEGINNING]
     body, size = bytearray(), 0
     try:
         async with asyncio.timeout(within):

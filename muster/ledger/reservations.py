@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from muster.model import grouping, names, scopes, tenant_texts
 from muster.model.amounts import NANO, NOTHING, Resources
-from muster.model.objects import Json, Meta, Pod, PodGroup, PodSpec
+from muster.model.objects import Container, Json, Meta, Pod, PodGroup, PodSpec, ResourceRequirements
 from muster.model.requests import pod_limits, pod_request
 from muster.model.text import shown
 
@@ -32,6 +33,10 @@ _COUNT_PODS: Final = "count/pods"
 _OF_PODS: Final = frozenset({"pods", "cpu", "memory", "ephemeral-storage"})
 _OF_STORAGE: Final = ".storageclass.storage.k8s.io/"
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+_LONGEST_KEPT: Final = 2048
+"""Bytes of what containers ask for that is remembered, with what it comes to."""
+_ENCODER: Final = msgspec.json.Encoder()
+_CONTAINERS: Final = msgspec.json.Decoder(tuple[ResourceRequirements | None, ...])
 
 
 class ReservationRequest(Struct, frozen=True):
@@ -295,6 +300,24 @@ def taken_by_spec(spec: PodSpec) -> Resources:
     Raises:
         QuantityError: an amount isn't a quantity.
     """
+    if spec.init_containers or spec.overhead or spec.resources is not None:
+        return _added(spec)
+    # Pods of a workload are alike, and each is added up at its review and again when it is seen.
+    try:
+        written = _ENCODER.encode([container.resources for container in spec.containers or ()])
+    except (ValueError, OverflowError):  # a number that can't be written again is no amount either
+        return _added(spec)
+    return _taken(written) if len(written) <= _LONGEST_KEPT else _added(spec)
+
+
+@lru_cache(maxsize=2048)
+def _taken(written: bytes) -> Resources:
+    """Add up what plain containers ask for, by their requirements in JSON."""
+    containers = tuple(Container(resources=each) for each in _CONTAINERS.decode(written))
+    return _added(PodSpec(containers=containers))
+
+
+def _added(spec: PodSpec) -> Resources:
     nano = dict(pod_request(spec).nano)
     for name, amount in pod_limits(spec).nano.items():
         nano["limits." + name] = amount

@@ -30,6 +30,7 @@ _GANG: Final = (
     *names.GROUP_MIN_MEMBER_KEYS,
     names.GROUP_MIN_RESOURCES,
 )
+_SAID: Final = frozenset({*tenant_texts.READ, *_GANG})
 
 
 class QueueRequest(Struct, frozen=True):
@@ -194,6 +195,11 @@ def annotation_problems(*metas: Meta) -> list[Problem]:
         if meta.annotations:
             problems += problems_at(path, meta)
     return problems
+
+
+def says_anything(meta: Meta) -> bool:
+    """Whether an object has any of the annotations that can be wrong: most pods have none."""
+    return meta.annotations is not None and not _SAID.isdisjoint(meta.annotations)
 
 
 def problems_at(path: str, meta: Meta) -> list[Problem]:

@@ -85,6 +85,8 @@ def validate(request: AdmissionRequest, view: AdmissionView, settings: WebhookSe
 def _own_problems(
     pod: Pod, before: Pod | None, request: AdmissionRequest, view: AdmissionView
 ) -> tuple[list[Problem], list[str]]:
+    if before is None and not common.says_anything(pod.metadata):
+        return [], []
     faults = common.problems_at("metadata", pod.metadata)
     if before is None:
         faults += _too_large(pod.metadata, request.namespace, view)
