@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import calibration
 import uvloop
 
 from certs import authority
@@ -175,6 +176,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--loop", choices=["uvloop", "asyncio"], default="uvloop")
     arguments = parser.parse_args()
+    calibration.tell()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         now = datetime.fromtimestamp(int(Path(name).stat().st_mtime), UTC)

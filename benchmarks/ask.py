@@ -27,6 +27,8 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import calibration
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
 from muster.cli.installation import crds
@@ -355,6 +357,7 @@ def main() -> None:
     if options.serve is not None:
         asyncio.run(serve(options.serve, options.nodes, options.pods, tenant=options.tenant))
         return
+    calibration.tell()
     if options.tenant:
         as_tenant(options.nodes, options.pods, options.runs)
         return

@@ -20,6 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import calibration
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
 from controlplane import ControlPlane, free_ports  # the path above is set at run time
@@ -123,6 +125,7 @@ def main() -> None:
     parser.add_argument("--namespaces", type=int, default=1000)
     parser.add_argument("--minutes", type=int, default=10)
     arguments = parser.parse_args()
+    calibration.tell()
     with ControlPlane(nodes_simulated=False) as plane:
         began, port = time.monotonic(), free_ports(1)[0]
         asyncio.run(with_client(plane, partial(fill, count=arguments.namespaces)))

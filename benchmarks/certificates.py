@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import calibration
 import uvloop
 from admission import NoLedger, cases, cpu_seconds, wrk
 
@@ -160,6 +161,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two reloads")
     arguments = parser.parse_args()
+    calibration.tell()
     handshakes(arguments.seconds)
     reloads(arguments)
 

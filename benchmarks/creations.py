@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import calibration
 import yaml
 
 POD = {
@@ -31,6 +32,7 @@ wrk.body = [[%s]]
 
 
 def main() -> None:
+    calibration.tell()
     connections = sys.argv[1] if len(sys.argv) > 1 else "16"
     seconds = sys.argv[2] if len(sys.argv) > 2 else "5"
     with tempfile.TemporaryDirectory() as folder:

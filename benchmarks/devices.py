@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import calibration
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -93,6 +94,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--shared", action="store_true")
     options = parser.parse_args()
+    calibration.tell()
     sizes = options.nodes, options.gangs, options.size
     both = {
         False: world(*sizes, claims=False),

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import calibration
 import msgspec
 import numpy as np
 from msgspec.structs import replace
@@ -380,6 +381,7 @@ def main() -> None:
         "--seconds", type=float, default=plays.SECONDS, help="of processor time for which each future is played"
     )
     options = parser.parse_args()
+    calibration.tell()
     if "a" in options.questions:
         exact = [abs(said - waited) for said, waited in stated(options.seeds, options.asked, 1.0)]
         print(

@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import calibration
+
 HERE: Final = Path(__file__).parent
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 STEEP: Final = 1.2
@@ -294,6 +296,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=[each.name for each in PATHS])
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    calibration.tell()
     series: dict[str, list[Point]] = {}
     for place, path in enumerate(PATHS):
         if options.only and path.name not in options.only:

@@ -22,6 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import calibration
+
 CONNECTIONS: Final = 50
 BODY: Final = 8 * 1024 * 1024
 LATER: Final = 20.0
@@ -109,6 +111,7 @@ def main() -> None:
         os.execve(python, [python, this], environment)
     sys.path.insert(0, str(Path.cwd() / "benchmarks"))
     admission = importlib.import_module("admission")
+    calibration.tell()
     waiting_time()
     with tempfile.TemporaryDirectory() as name:
         folder, now = Path(name), datetime.fromtimestamp(int(Path(name).stat().st_mtime), UTC)

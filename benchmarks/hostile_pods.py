@@ -14,6 +14,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import calibration
 import msgspec
 
 from muster.ledger.namespace_view import NamespaceView, Tombstones
@@ -129,6 +130,7 @@ def _ledger(invented: int, pods: int = 100) -> None:
 
 
 if __name__ == "__main__":
+    calibration.tell()
     _names()
     _ledger(0)
     _ledger(2000)

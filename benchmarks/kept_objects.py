@@ -6,6 +6,7 @@ import gc
 import sys
 import time
 
+import calibration
 import msgspec
 
 from muster.model.objects import Pod
@@ -27,6 +28,7 @@ POD = {
 
 def main(count: int) -> None:
     """Print processor time."""
+    calibration.tell()
     written, decoder = msgspec.json.encode(POD), msgspec.json.Decoder(Pod)
     begun = time.process_time()
     kept = [decoder.decode(written) for _ in range(count)]

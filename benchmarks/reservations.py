@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import calibration
 import msgspec
 import uvloop
 
@@ -321,6 +322,7 @@ async def main(arguments: argparse.Namespace, plane: ControlPlane, folder: Path)
         client = Client(transport)
         await crds.apply(client, legacy_apis=False, adopt=True)
         await client.apply(kinds.QUEUES, {"metadata": {"name": names.DEFAULT_QUEUE}}, manager="benchmark")
+        calibration.tell()
         say("no webhook")
         await client.create(kinds.NAMESPACES, {"metadata": {"name": "no-webhook"}})
         await measure(Load(client, "no-webhook"), arguments)

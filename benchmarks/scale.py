@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import calibration
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
 import scheduler_plane
@@ -170,6 +172,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true")
     options = parser.parse_args()
+    if options.measure:
+        calibration.tell()
     began = time.monotonic()
     costs = measure() if options.measure else Costs()
     print(f"{costs}; pods bound a second ({time.monotonic() - began:.0f} s):", flush=True)

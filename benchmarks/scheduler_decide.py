@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import calibration
 import msgspec
 
 from muster.model import kinds, names
@@ -303,6 +304,7 @@ def main() -> None:
     parser.add_argument("shapes", nargs="*", choices=[[], *SHAPES])
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
+    calibration.tell()
     for name, make in SHAPES.items():
         if options.shapes and name not in options.shapes:
             continue

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import calibration
 import msgspec
 
 from muster.kube.subscription import DerivedState
@@ -95,6 +96,7 @@ def pod_of(group: str, number: int, node: str, phase: str) -> dict[str, Any]:
 
 
 def main() -> None:
+    calibration.tell()
     wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     stream = Stream()
     stream.put(kinds.QUEUES, metadata={"name": "default"})

@@ -37,6 +37,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
+import calibration
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "controlplane"))
 
 from controlplane import ControlPlane  # the path above is set at run time
@@ -330,6 +332,7 @@ def main() -> None:
     parser.add_argument("--lean", action="store_true")
     parser.add_argument("--runs", type=int, default=1)
     options = parser.parse_args()
+    calibration.tell()
     compiled()
     # Whoever ends this ends what it started, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import calibration
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--load", type=float, default=0.75)
     parser.add_argument("--config", help="a configuration of the scheduler; default: its own")
     options = parser.parse_args()
+    calibration.tell()
     with tempfile.TemporaryDirectory() as folder:
         nodes, jobs = Path(folder, "cluster.yaml"), Path(folder, "jobs.csv")
         nodes.write_text(cluster(options), encoding="utf-8")

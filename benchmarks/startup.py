@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import calibration
+
 MUSTER = [sys.executable, "-m", "muster.cli"]
 
 
@@ -48,6 +50,7 @@ def report(name: str, measure: Callable[[], float], runs: int) -> None:
 
 
 def main() -> None:
+    calibration.tell()
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     report("muster --help", helped, runs)
     report("muster up", up, runs)

@@ -20,6 +20,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any, Final
 
+import calibration
 import chromium
 import msgspec
 from asked import POLICY, TAKEN, gang, node, queue, state
@@ -99,6 +100,7 @@ async def starts(queues: int, groups: int, *, stated: bool) -> None:
 
 
 async def main(queues: int, groups: int, frames: int) -> None:
+    calibration.tell()
     before = machine()
     for stated in (False, True):
         await starts(queues, groups, stated=stated)

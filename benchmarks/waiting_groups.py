@@ -27,6 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import calibration
 import uvloop
 
 from muster.cli.installation import crds, namespaces
@@ -264,6 +265,7 @@ def main() -> None:
     for name, default in (("groups", 10_000), ("queues", 1_000), ("idle", 100), ("pods", 1_000)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
+    calibration.tell()
     with ControlPlane() as plane, tempfile.TemporaryDirectory() as folder:
         uvloop.run(measure(plane, options, Path(folder)))
 

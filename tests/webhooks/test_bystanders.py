@@ -123,5 +123,8 @@ async def test_what_controllers_say_of_ours_never_waits_for_a_webhook(watched: W
     ):
         assert await watched.changed(kind, name, change, "status") == [], f"status of {kind}"
     assert await watched.changed(kinds.PODS, "p", {"metadata": {"labels": {"a": "b"}}}) == []
+    # As the Job controller counts the pods that ended: by a finalizer that it sets, and takes away again.
+    for finalizers in (["batch.kubernetes.io/job-tracking"], None):
+        assert await watched.changed(kinds.PODS, "p", {"metadata": {"finalizers": finalizers}}) == []
     assert await watched.changed(kinds.QUEUES, queue, {"spec": {"weight": 2}}) == ["/validate/queues"]
     assert await watched.changed(kinds.PODGROUPS, "g", {"spec": {"minMember": 2}}) == ["/validate/podgroups"]
