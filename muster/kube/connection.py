@@ -46,6 +46,8 @@ class Connection(asyncio.BufferedProtocol):
         self.open, self.silent = False, True
         self.served = 0
         self.lost = asyncio.Event()
+        self._since = self._within = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -88,13 +90,18 @@ class Connection(asyncio.BufferedProtocol):
             await self._news()
         return self._take()
 
-    async def piece(self) -> bytes:
+    async def piece(self, within: float) -> bytes:
         """Return what has come of a body since; empty at its end.
 
         Raises:
+            TimeoutError: nothing came for so many seconds.
             OSError: the connection broke before the end. What had come is given first.
         """
         while not self._pieces and not self._complete:
+            # One timer for all pieces, which looks when it rings: one for each is a third of what an event of a watch costs.
+            self._since, self._within = self._loop.time(), within
+            if self._alarm is None:
+                self._alarm = self._loop.call_at(self._since + within, self._ring)
             await self._news()
         return self._take()
 
@@ -112,6 +119,17 @@ class Connection(asyncio.BufferedProtocol):
             await self._waiter
         finally:
             self._waiter = None
+
+    def _ring(self) -> None:
+        """End the wait for a piece where it has been too long."""
+        self._alarm = None
+        if self._waiter is None or self._waiter.done():
+            return
+        until = self._since + self._within
+        if self._loop.time() < until:
+            self._alarm = self._loop.call_at(until, self._ring)
+        else:
+            self._waiter.set_exception(TimeoutError())
 
     def _take(self) -> bytes:
         taken = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -156,6 +174,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End; what isn't whole stays so, except where the end of the connection is that of the answer."""
         self._transport, self.open = None, False
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self._headed and not self._framed and exc is None and self._error is None:
             self._complete = True
         if self._error is None:

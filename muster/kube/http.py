@@ -191,8 +191,7 @@ class HttpTransport:
 
     async def _piece(self, request: Request, connection: Connection, idle: float) -> bytes:
         try:
-            async with asyncio.timeout(idle):
-                return await connection.piece()
+            return await connection.piece(idle)
         except TimeoutError as error:
             text = f"{self._endpoint.server} sent nothing for {idle:g} s on the watch of {request.path}"
             raise errors.SilentError(text, maybe_applied=False) from error

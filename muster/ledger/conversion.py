@@ -138,10 +138,11 @@ def observed_claim(claim: ResourceClaim, pod: ObservedPod | None, standing: str 
     )
 
 
-def observed_quota(quota: ResourceQuota) -> ObservedQuota:
-    """Return a ResourceQuota as a view shows it."""
+def observed_quota(quota: ResourceQuota, limits: Resources | None = None) -> ObservedQuota:
+    """Return a ResourceQuota as a view shows it; ``limits`` where it is known what it limits."""
     meta = quota.metadata
-    return ObservedQuota(meta.name, meta.uid, versions.number(meta.resource_version), limits_of(quota))
+    hard = limits if limits is not None else limits_of(quota)
+    return ObservedQuota(meta.name, meta.uid, versions.number(meta.resource_version), hard)
 
 
 def takes_the_same(old: Pod, new: Pod) -> bool:

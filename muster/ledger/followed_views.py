@@ -243,7 +243,11 @@ class FollowedViews:
         quota = change.new or change.old
         assert quota is not None
         if change.new is not None:
-            self._own(quota.namespace).put_quota(observed_quota(quota))
+            view = self._own(quota.namespace)
+            known = view.quotas.get(quota.name)
+            # With each pod its status changes, and nothing of what it limits.
+            same = known is not None and change.old is not None and change.old.spec == quota.spec
+            view.put_quota(observed_quota(quota, known.hard if known is not None and same else None))
             self.count_pods(quota.namespace)
         else:
             self._own(quota.namespace).drop_quota(quota.name)

@@ -258,8 +258,10 @@ class NamespaceView:
 
     def put_quota(self, quota: ObservedQuota) -> None:
         """Show a new or changed quota."""
+        known = self._quotas.get(quota.name)
         self._quotas[quota.name] = quota
-        self.follow(quota.hard.nano.keys())
+        if known is None or known.hard is not quota.hard:
+            self.follow(quota.hard.nano.keys())
 
     def drop_quota(self, name: str) -> None:
         """Show that a quota is gone."""
