@@ -18,6 +18,7 @@ import numpy as np
 
 from scheduler.engine.class_scores import ClassScores, PickedRows, Scope, UpcomingScores
 from scheduler.engine.highest_scores import NEVER, highest, highest_rows
+from scheduler.engine.isolation import IsolatedPlugin
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.model.node_table import NodeTable
 from scheduler.model.snapshot import TaskClass
@@ -65,6 +66,9 @@ class Picker:
         self._time = 0
         self._touched: Rows = np.zeros(len(self._table.nodes), dtype=np.intp)
         self._all = self._table.every
+        # What a user's plugin takes for a node, nobody knows.
+        ours = not any(isinstance(plugin, IsolatedPlugin) for plugin in self._plugins)
+        self._pairs = ours and len(self._all) <= _PAIRED
         self._spreads = True
         self.scope: Scope | None = None
 
@@ -281,8 +285,8 @@ class Picker:
 
     def _rate_anew(self, kind: TaskClass, view: ClassScores, rows: Rows, count: int) -> None:
         """Rate rows as they are; where several tasks are sought that will spread over the nodes, with one task more there, too."""
-        paired = self._spreads and count > 1 and len(self._all) <= _PAIRED and not kind.constraints.devices
-        if not paired or view.reach is not Reach.IDLE:
+        paired = self._pairs and self._spreads and count > 1 and view.reach is Reach.IDLE
+        if not paired or kind.constraints.devices:
             view.set_scores(rows, self._scores(kind, view, rows, self._idle))
             return
         rows = view.with_unknown(rows)
