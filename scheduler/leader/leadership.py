@@ -299,9 +299,11 @@ class Leadership:
         with self._metrics.cycle_seconds.time():
             now, snapshot = self._clock.now(), self._state.snapshot()
             plan = await self._decide(snapshot, now)
+        statuses_due = self._perform(plan, now)
+        # The first binds leave before others are told.
+        await asyncio.sleep(0)
         self._report.report(plan, now.timestamp(), self._took)
         self._pod_events.observe(plan, snapshot)
-        statuses_due = self._perform(plan, now)
         return min(statuses_due, self._next_cycle(plan))
 
     async def _quarantine_culprit(self, error: BlamedError) -> None:
