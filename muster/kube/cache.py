@@ -64,11 +64,10 @@ class ObjectCache(Generic[T]):
 
         What was made of such an object can't be relied on.
         """
-        if not (self._unindexed or any(each.failed for each in self._subscribers)):
-            return {}
         found = dict(self._unindexed)
         for each in self._subscribers:
-            found.update(each.failed)
+            if each.failed:
+                found.update(each.failed)
         return found
 
     def doubtful(self) -> dict[Name, str]:

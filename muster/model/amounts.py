@@ -130,6 +130,7 @@ def _counts_bytes(name: str) -> bool:
     return plain in {"memory", "storage", "ephemeral-storage"} or plain.startswith("hugepages-")
 
 
+@lru_cache(maxsize=8192)
 def _canonical(name: str, nano: int) -> str:
     """Write an amount as the API server does: bytes in the shorter of Gi and G."""
     decimal = str(Quantity(nano))

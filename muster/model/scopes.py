@@ -82,7 +82,10 @@ def split_name(resource: str) -> tuple[str, str]:
 
 def scope_sets(resources: Iterable[str]) -> frozenset[str]:
     """Return the scope sets that names of resources speak of."""
-    return frozenset(scope_set for resource in resources if (scope_set := split_name(resource)[1]))
+    # Most quotas have none, and every decision asks.
+    return frozenset(
+        [scope_set for resource in resources if _AT in resource and (scope_set := split_name(resource)[1])]
+    )
 
 
 def in_scopes(amounts: Resources, scope_facts: str, scope_sets: Iterable[str]) -> Resources:
