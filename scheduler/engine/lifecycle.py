@@ -126,8 +126,12 @@ def settle(phase: Phase, facts: PhaseFacts) -> Phase:
     """
     seen = {phase}
     while True:
-        row = next((row for row in _ROWS[phase] if row.holds(facts)), None)
-        if row is None or row.target in seen:
+        for row in _ROWS[phase]:
+            if row.holds(facts):
+                break
+        else:
+            return phase
+        if row.target in seen:
             return phase
         if phase is Phase.COMPLETED:
             return row.target

@@ -12,7 +12,7 @@ from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Nodes, Plugin
 from scheduler.engine.view import SessionView
 from scheduler.model.snapshot import TaskClass
-from scheduler.model.vectors import Floats
+from scheduler.model.vectors import Floats, Vector
 
 _FULL = 100.0
 _RESOURCE = "binpack.resources."
@@ -50,17 +50,25 @@ class Binpack(Plugin):
         weights = {"cpu": arguments.cpu, "memory": arguments.memory, **arguments.others}
         place = session.axes.place
         self._weights = {place[name]: weight for name, weight in weights.items() if weight and name in place}
+        self._factors: dict[TaskClass, list[tuple[int, float]]] = {}
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate nodes."""
         wanted = self.session.vector(kind)
-        weights = {place: weight for place, weight in self._weights.items() if wanted[place]}
-        if not weights:
+        factors = self._factors.get(kind)
+        if factors is None:
+            factors = self._factors[kind] = self._factors_of(wanted)
+        if not factors:
             return np.zeros(len(nodes))
-        scale = self.arguments.weight * _FULL / sum(weights.values())
         # Column by column: a matrix product may add in another order for other shapes, and no score may depend on it.
-        columns = [nodes.used_part(wanted, place) * (weight * scale) for place, weight in weights.items()]
+        columns = [nodes.used_part(wanted, place) * factor for place, factor in factors]
         packed: Floats = columns[0]
         for column in columns[1:]:
             packed += column
         return packed
+
+    def _factors_of(self, wanted: Vector) -> list[tuple[int, float]]:
+        """Return the places of what is asked for, and by how much the used part of each counts."""
+        weights = {place: weight for place, weight in self._weights.items() if wanted[place]}
+        scale = self.arguments.weight * _FULL / sum(weights.values()) if weights else 0
+        return [(place, weight * scale) for place, weight in weights.items()]
