@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 import hostile
 import hostile_fields
 from hostile import Tenant
-from siege import FAULTS, HOSTILE, Siege
+from siege import FAULTS, Siege
 
 from muster.kube.transport import Request
 
 MOST_ALIVE = 20_000
-FULL = MOST_ALIVE // len(HOSTILE) // 4
-"""Objects of a tenant at which it deletes them all. Others come while that takes, and what is made of them."""
+FULL = 500
+"""Objects of a tenant at which it deletes them all. Others come while that takes, and what is made of them.
+
+So few that each tenant has had them within the first minutes: a program's memory follows what is alive, and only where that
+stays as it is does a curve tell what it doesn't give back."""
 BEHIND = FULL * 3 // 2
 """Objects of a tenant above which it waits for its deletions: whether memory is flat shows where what is alive is."""
 COUNTED = 2.0
