@@ -31,7 +31,7 @@ async def test_a_siege_stops_nobody_and_bends_no_quota(besieged: Siege, deployed
     besieged.in_flight = IN_FLIGHT
     began = loop.time()
     until = began + SECONDS
-    before, leader = besieged.programs(), await besieged.lease()
+    before, leader, made = besieged.programs(), await besieged.lease(), await besieged.made()
     resident = {each.name: each.resident() for each in before}
     looks: list[tuple[int, ...]] = []
     async with asyncio.TaskGroup() as group:
@@ -51,7 +51,8 @@ async def test_a_siege_stops_nobody_and_bends_no_quota(besieged: Siege, deployed
         for each in attacks:
             each.cancel()
     violations = await recorded.violations()
-    log.info("%s", summary(besieged, looks, [each.name for each in before], loop.time() - began, len(violations)))
+    made = await besieged.made() - made
+    log.info("%s", summary(besieged, looks, [each.name for each in before], loop.time() - began, made, len(violations)))
     assert violations == []
     assert besieged.programs() == before
     assert besieged.stored["siege"] > SECONDS
@@ -61,17 +62,20 @@ async def test_a_siege_stops_nobody_and_bends_no_quota(besieged: Siege, deployed
     log.info("processor time: %s", processor_seconds(deployed))
 
 
-def summary(siege: Siege, looks: Sequence[Sequence[int]], names: Sequence[str], seconds: float, violations: int) -> str:
+def summary(
+    siege: Siege, looks: Sequence[Sequence[int]], names: Sequence[str], seconds: float, made: int, violations: int
+) -> str:
     """Return the figures of a whole run, as one line for benchmarks/results.md.
 
-    No restart is what a look asserts, so a run that comes to its end had none.
+    ``made`` are objects that anybody made: tenants, and what makes pods and PodGroups of theirs. No restart is what a look
+    asserts, so a run that comes to its end had none.
     """
     curve = looks[:: max(1, len(looks) // CURVE)]
     memory = "; ".join(
         f"{name} {', '.join(str(look[place] // 1024) for look in curve)} MiB" for place, name in enumerate(names, 1)
     )
     return (
-        f"siege of {seconds / 60:.1f} min, {siege.in_flight} at once: {siege.created} objects made, "
+        f"siege of {seconds / 60:.1f} min, {siege.in_flight} at once: {made} objects made, {siege.created} of them by tenants, "
         f"{siege.stored['siege']} requests stored and {siege.refused['siege']} refused, at most "
         f"{max(alive for alive, *_ in looks)} alive; {violations} violations at any revision, 0 restarts, "
         f"{siege.late.total()} times late; {memory}"
