@@ -41,6 +41,8 @@ _ATTEMPT: Final = 4.0  # seconds; under the webhooks' 5, so that a write that ha
 _CONTENDED: Final = 1.0  # seconds for which a conflict makes us leave room for the other replica
 _CONFLICTS_BEFORE_TURN: Final = 2  # conflicts in a row after which the other replica has to wait for us
 _FIRST_GUESS: Final = 0.005  # seconds that a write takes, until one was measured
+_REST: Final = 2  # times as long as reading what exists in a namespace took, it isn't read there again for a refusal
+_LONGEST_REST: Final = 0.5  # seconds
 _ANSWERS: Final = {Reserved: "granted", Exceeded: "refused", Unavailable: "busy"}
 """Values of the metric's label, which people scrape."""
 
@@ -99,6 +101,7 @@ class Committer:
         self._metrics = metrics
         self._waits = waits
         self._queues: dict[str, _NamespaceQueue] = {}
+        self._rests: dict[str, float] = {}
         observer.timeline.subscribe(metrics.restores.inc)
 
     async def reserve(
@@ -173,7 +176,7 @@ class Committer:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_ATTEMPT):
-                await self._answer_batch(namespace, queue, batch)
+                rest = await self._answer_batch(namespace, queue, batch)
         except errors.ConflictError:
             self._metrics.conflicts.inc()
             queue.stale, queue.conflicts = True, queue.conflicts + 1
@@ -191,11 +194,12 @@ class Committer:
         queue.stale, queue.trouble, queue.conflicts = False, "", 0
         queue.backoff.reset()
         # The winner knows the version and the loser has to read it: without a pause the winner would win again.
-        return _jitter(2 * queue.write_seconds) if loop.time() < queue.contended_until else 0.0
+        return max(rest, _jitter(2 * queue.write_seconds) if loop.time() < queue.contended_until else 0.0)
 
     # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _answer_batch(self, namespace: str, queue: _NamespaceQueue, batch: list[_Pending]) -> None:
+    async def _answer_batch(self, namespace: str, queue: _NamespaceQueue, batch: list[_Pending]) -> float:
+        """Answer the batch; or nobody, and return in how many seconds there may be a fresh read again."""
         if not self._observer.settled():
             raise WentBackError("the cluster was restored from a backup, and is being read again")
         # 1. What the ledger says, and who needs it at all.
@@ -203,18 +207,31 @@ class Committer:
         batch = self._drop_unknown(namespace, await self._drop_unlimited(namespace, entry, batch))
         requests = [pending.request for pending in batch]
         if not batch:
-            return
+            return 0.0
         # 2. Where all is known and everybody gets a yes, the write that follows is the proof.
         if entry is not None and self._cache_suffices(entry.table, requests, namespace):
             decision = self._decide(namespace, entry.table, self._observer.view(namespace), requests)
             if decision.certain:
                 await self._store_and_answer(queue, entry, decision, batch)
-                return
+                return 0.0
         # 3. A refusal, a quota and a new ledger rest on fresh reads, in this order: the ledger, then what exists.
-        entry = await self._store.read(namespace) or await self._store.create(namespace)
-        view = await self._observer.quorum(self._client, namespace, entry.table.observed)
+        started = asyncio.get_running_loop().time()
+        if (rest := self._rests.get(namespace, started) - started) > 0:
+            return rest
+        try:
+            entry = await self._store.read(namespace) or await self._store.create(namespace)
+            view = await self._observer.quorum(self._client, namespace, entry.table.observed)
+        finally:
+            self._let_rest(namespace, started)
         table = self._not_foreign(entry.table, view)
         await self._store_and_answer(queue, entry, self._decide(namespace, table, view, requests), batch)
+        return 0.0
+
+    def _let_rest(self, namespace: str, started: float) -> None:
+        """Have a namespace's objects not read again for a while: who asks beyond its quota without a pause has them all listed each time."""
+        now = asyncio.get_running_loop().time()
+        self._rests = {each: until for each, until in self._rests.items() if until > now}
+        self._rests[namespace] = now + min(_REST * (now - started), _LONGEST_REST)
 
     def _not_foreign(self, table: Table, view: LedgerView) -> Table:
         """Return a table without totals where these are of a state that never was; ``view`` is a quorum read.
