@@ -142,7 +142,11 @@ class Extensions:
 
     def valid(self, job: JobState) -> Obstacle | None:
         """Return the first objection to placing a job."""
-        return next(filter(None, (method(job) for method in self._methods["valid"])), None)
+        for method in self._methods["valid"]:
+            objection: Obstacle | None = method(job)
+            if objection is not None:
+                return objection
+        return None
 
     def ready(self, job: JobState) -> bool:
         """Whether a job may start with what it has."""
@@ -173,7 +177,10 @@ class Extensions:
 
     def overused(self, queue: QueueState) -> bool:
         """Whether a queue has had all it may have."""
-        return any(method(queue) for method in self._methods["overused"])
+        for method in self._methods["overused"]:  # noqa: SIM110 - asked at each turn, as `ready` is
+            if method(queue):
+                return True
+        return False
 
     def allocatable(self, queue: QueueState, task: Task, count: int = 1, *, beyond: bool = False) -> Obstacle | None:
         """Return the first objection to a queue's taking one more task, or the last of ``count`` tasks of a class.
@@ -184,12 +191,12 @@ class Extensions:
         holder = self._reservation.job
         if holder is None and count == 1:
             # Most groups of one pod: nothing is to be counted beside what the queue has.
-            return next(filter(None, (method(queue, task) for method in methods)), None)
+            return _first_objection(methods, queue, task)
         more = vectors.scale(self._session.vector(task.task_class), count - 1)
         if holder is not None and not self._reservation.visible and self._session.queue_of(holder) is queue:
             more = vectors.add(more, holder.lacking())
         with self._allocations.counting(queue, more):
-            return next(filter(None, (method(queue, task) for method in methods)), None)
+            return _first_objection(methods, queue, task)
 
     def preemptive(self, queue: QueueState, task: Task) -> bool:
         """Whether a queue may take what other queues use, to place a task."""
@@ -220,3 +227,11 @@ class Extensions:
                 found.append((words, int((mask & left).sum())))
                 left &= ~mask
         return [(words, count) for words, count in found if count]
+
+
+def _first_objection(methods: Methods, queue: QueueState, task: Task) -> Obstacle | None:
+    for method in methods:
+        objection: Obstacle | None = method(queue, task)
+        if objection is not None:
+            return objection
+    return None
