@@ -15,8 +15,9 @@ SLOW = 0.05
 
 
 @pytest.mark.only("sandbox", reason="how long a list takes is set, and told, in virtual time")
+@pytest.mark.parametrize(("dry_run", "askers"), [(False, 8), (True, 1)])
 async def test_who_asks_for_too_much_without_a_pause_has_what_exists_listed_a_third_of_the_time(
-    lab: Any, asking: Any
+    lab: Any, asking: Any, *, dry_run: bool, askers: int
 ) -> None:
     one = await lab.process()
     await lab.quota(one, cpu="10")
@@ -30,14 +31,13 @@ async def test_who_asks_for_too_much_without_a_pause_has_what_exists_listed_a_th
 
     async def ask_on(number: int) -> None:
         while loop.time() < until:
-            refused.append(isinstance(await asking(one, f"greedy-{number}", "6"), Exceeded))
+            refused.append(isinstance(await asking(one, f"greedy-{number}", "6", dry_run=dry_run), Exceeded))
 
-    await asyncio.gather(*map(ask_on, range(8)))
+    await asyncio.gather(*map(ask_on, range(askers)))
     assert all(refused)
     lists = one.network.count("GET", "podgroups")
-    # The ledger and then the lists: two answers that are under way there and back.
-    assert 8 <= lists <= 5 / (4 * SLOW) / 2.5
-    assert len(refused) >= 7 * lists
+    assert 8 <= lists <= 5 / (2 * SLOW) / 3 + 1
+    assert len(refused) >= (askers - 1) * lists
 
 
 @pytest.mark.only("sandbox", reason="how long a list takes is set, and told, in virtual time")
