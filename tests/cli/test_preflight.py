@@ -139,8 +139,23 @@ async def test_kinds_stay_when_muster_is_uninstalled_unless_asked(client: Client
     queue = {"metadata": {"name": "left", "finalizers": [names.QUEUE_FINALIZER]}}
     await client.create(kinds.QUEUES, queue)
     _, said = await muster("uninstall", "--crds")
-    assert said.endswith("CRDs and their objects removed\n")
+    assert said.endswith("deleting the CRDs and their objects\nCRDs and their objects removed\n")
     assert await written(client) == []
+
+
+async def test_kinds_that_an_object_keeps_are_named(client: Client, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(crds, "GONE_SECONDS", 0.5)
+    assert (await muster("install"))[0] == 0
+    held = {"metadata": {"name": "held", "finalizers": ["example.com/backup"]}, "spec": {"minMember": 1}}
+    await client.create(kinds.PODGROUPS, held, "default")
+    status, said = await muster("uninstall", "--crds")
+    assert (status, said.splitlines()[-1]) == (
+        1,
+        (
+            "Error: still being deleted after 0.5 s: podgroups.scheduling.volcano.sh. Objects of theirs have finalizers: find them with "
+            "`kubectl get podgroups.scheduling.volcano.sh --all-namespaces`, and remove the finalizers"
+        ),
+    )
 
 
 async def lease(client: Client, **spec: Any) -> None:

@@ -123,5 +123,11 @@ async def uninstall_command(namespace: str, *, with_crds: bool, kubeconfig: str 
             click.echo(f"job {job} resumed")
         await cleanup.release_queues(client)
         if with_crds:
-            await crds.remove(client)
+            click.echo("deleting the CRDs and their objects")
+            left = await crds.remove(client)
+            if left:
+                raise click.ClickException(
+                    f"still being deleted after {crds.GONE_SECONDS:g} s: {', '.join(left)}. Objects of theirs have finalizers: find them with "
+                    f"`kubectl get {left[0]} --all-namespaces`, and remove the finalizers"
+                )
             click.echo("CRDs and their objects removed")

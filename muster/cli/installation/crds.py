@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from functools import cache
 from importlib import resources
@@ -17,6 +18,8 @@ from muster.model.manifests import documents
 from muster.model.objects import CustomResourceDefinition
 
 _ESTABLISHED_SECONDS: Final = 30.0
+GONE_SECONDS: Final = 30.0
+"""For which the deletion of CRDs is waited for."""
 _UNAPPROVED: Final = "unapproved, served by Muster for workloads written for kube-batch"
 
 
@@ -76,9 +79,29 @@ def established(crd: CustomResourceDefinition | None) -> bool:
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions or ())
 
 
-async def remove(client: Client) -> None:
-    """Delete our CRDs, and with them every object of theirs; another product's stay."""
+async def remove(client: Client) -> list[str]:
+    """Delete our CRDs, and with them every object of theirs; another product's stay.
+
+    Returns the names of those that aren't gone in `GONE_SECONDS`: a finalizer holds an object of theirs.
+    """
+    deleted = []
     for crd in manifests(legacy_apis=True):
         found = await client.find(kinds.CRDS, crd["metadata"]["name"])
         if found is not None and found.metadata.label(names.PART_OF) == "muster":
             await client.delete(kinds.CRDS, found.name)
+            deleted.append(found)
+    gone = await asyncio.gather(*(_gone(client, each) for each in deleted))
+    return [each.name for each, is_gone in zip(deleted, gone, strict=True) if not is_gone]
+
+
+async def _gone(client: Client, crd: CustomResourceDefinition) -> bool:
+    """Wait for the end of a deletion, which the API server does in the background, objects first."""
+
+    def is_gone(found: CustomResourceDefinition | None) -> bool:
+        return found is None or found.metadata.uid != crd.metadata.uid
+
+    try:
+        await wait.until(client, kinds.CRDS, crd.name, holds=is_gone, within=GONE_SECONDS)
+    except TimeoutError:
+        return False
+    return True
