@@ -90,7 +90,7 @@ class Reflector(Generic[T]):
         self._opened = math.inf
         # When something was last heard of the server, and since when it couldn't be reached.
         self._alive, self._lost = -math.inf, math.inf
-        self._heard = False
+        self._heard = self._warned = False
 
     async def run(self) -> None:
         """Keep the cache, and try quarantined objects again, until cancelled."""
@@ -277,10 +277,15 @@ class Reflector(Generic[T]):
         """Log what is wrong, once for each thing that is."""
         said = str(error) if isinstance(error, errors.KubeError) else errors.bounded(f"{type(error).__name__}: {error}")
         text = f"{self._kind} can't be watched: {said}"
+        # A server says so by itself for a second or two after a CRD was made, and when there is much to do; and it knows of a
+        # new account's permissions a moment after they were given.
+        early = isinstance(error, errors.ForbiddenError) and not self._synced.is_set()
         if text != self.trouble:
-            # A server says so by itself for a second or two after a CRD was made, and when there is much to do.
-            later = isinstance(error, errors.TooManyRequestsError)
-            log.log(logging.INFO if later else logging.WARNING, "%s", text)
+            self._warned = not (early or isinstance(error, errors.TooManyRequestsError))
+            log.log(logging.WARNING if self._warned else logging.INFO, "%s", text)
+        elif early and not self._warned:
+            self._warned = True
+            log.warning("%s", text)
         self.trouble = text
 
     def _report_unreadable(self, item: Unreadable) -> None:

@@ -282,6 +282,19 @@ async def test_trouble_is_told_once_until_it_is_over(server, cache, caplog):
         assert "pods are watched again" in caplog.text
 
 
+@pytest.mark.parametrize(("refusals", "levels"), [(1, ["INFO"]), (5, ["INFO", "WARNING"])])
+async def test_permissions_that_come_a_moment_late_are_no_reason_to_warn(server, cache, caplog, refusals, levels):
+    caplog.set_level("INFO")
+    forbidden = server.status(403, "Forbidden", 'pods is forbidden: User "muster" cannot list resource "pods"')
+    answers = iter([forbidden] * refusals)
+    server.answer = lambda _: next(answers, None) or server.listing(3)
+    server.watches = [[60.0] for _ in range(5)]
+    reflector = Reflector(server.client, PODS, cache)
+    async with running(reflector):
+        await reflector.wait_synced()
+    assert [each.levelname for each in caplog.records if "can't be watched" in each.message] == levels
+
+
 @pytest.mark.parametrize("what", ["all", "watch", "watch closes at once", "watch says nothing new", "watch gone"])
 async def test_a_failing_server_is_not_hammered(server, cache, what):
     """Ten minutes of outage; without any pause these would be thousands of requests."""
