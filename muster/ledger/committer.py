@@ -218,25 +218,23 @@ class Committer:
         if rest := self._rest(namespace):
             return rest
         entry = await self._store.read(namespace) or await self._store.create(namespace)
-        view = await self._quorum(namespace, entry.table)
-        table = self._not_foreign(entry.table, view)
-        await self._store_and_answer(queue, entry, self._decide(namespace, table, view, requests), batch)
+        started = asyncio.get_running_loop().time()
+        view = await self._observer.quorum(self._client, namespace, entry.table.observed)
+        decision = self._decide(namespace, self._not_foreign(entry.table, view), view, requests)
+        if any(isinstance(answer, Exceeded) for answer in decision.answers):
+            self._let_rest(namespace, started)
+        await self._store_and_answer(queue, entry, decision, batch)
         return 0.0
 
     def _rest(self, namespace: str) -> float:
         """Return the seconds for which what exists in a namespace isn't to be read again."""
         return max(0.0, self._rests.get(namespace, 0.0) - asyncio.get_running_loop().time())
 
-    async def _quorum(self, namespace: str, table: Table) -> LedgerView:
-        """Read what exists, and let the namespace rest: who asks beyond its quota without a pause has all listed each time."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        try:
-            return await self._observer.quorum(self._client, namespace, table.observed)
-        finally:
-            now = loop.time()
-            self._rests = {each: until for each, until in self._rests.items() if until > now}
-            self._rests[namespace] = now + min(_REST * (now - started), _LONGEST_REST)
+    def _let_rest(self, namespace: str, started: float) -> None:
+        """Let a namespace rest that was read since ``started``: who asks beyond its quota without a pause has all listed each time."""
+        now = asyncio.get_running_loop().time()
+        self._rests = {each: until for each, until in self._rests.items() if until > now}
+        self._rests[namespace] = now + min(_REST * (now - started), _LONGEST_REST)
 
     def _not_foreign(self, table: Table, view: LedgerView) -> Table:
         """Return a table without totals where these are of a state that never was; ``view`` is a quorum read.
@@ -332,7 +330,9 @@ class Committer:
                 entry = await self._store.read(namespace)
                 if self._drop_unknown(namespace, await self._drop_unlimited(namespace, entry, [pending])):
                     table = entry.table if entry else Table()
-                    view = await self._quorum(namespace, table)
+                    started = asyncio.get_running_loop().time()
+                    view = await self._observer.quorum(self._client, namespace, table.observed)
+                    self._let_rest(namespace, started)
                     decision = self._decide(namespace, self._not_foreign(table, view), view, [request])
                     pending.answer(decision.answers[0])
                 return await pending.future

@@ -51,8 +51,6 @@ _WRITES = {
     + [{"group": "scheduling.k8s.io", "resources": ["podgroups/status"]}]
     + [{"group": "", "resources": [*_WRITTEN, *(f"{each}/*" for each in _WRITTEN)]}],
 }
-# By default an API server under load spends a fifth of its processor time collecting garbage. Memory is there, up to a limit.
-_COLLECTED_SELDOM = {"GOGC": "400", "GOMEMLIMIT": "2GiB"}
 _AGAIN = 1.0  # seconds
 _PR_SET_PDEATHSIG = 1
 _LOWEST_PORT = 10_000
@@ -316,7 +314,7 @@ class ControlPlane:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
-                env={**_COLLECTED_SELDOM, **os.environ, "HOME": str(self.directory)},
+                env={**os.environ, "HOME": str(self.directory)},
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - one prctl, and nothing else dies with us surely
             )
 
