@@ -218,11 +218,7 @@ class Committer:
         if rest := self._rest(namespace):
             return rest
         entry = await self._store.read(namespace) or await self._store.create(namespace)
-        started = asyncio.get_running_loop().time()
-        view = await self._observer.quorum(self._client, namespace, entry.table.observed)
-        decision = self._decide(namespace, self._not_foreign(entry.table, view), view, requests)
-        if any(isinstance(answer, Exceeded) for answer in decision.answers):
-            self._let_rest(namespace, started)
+        decision = await self._decide_afresh(namespace, entry.table, requests)
         await self._store_and_answer(queue, entry, decision, batch)
         return 0.0
 
@@ -230,11 +226,19 @@ class Committer:
         """Return the seconds for which what exists in a namespace isn't to be read again."""
         return max(0.0, self._rests.get(namespace, 0.0) - asyncio.get_running_loop().time())
 
-    def _let_rest(self, namespace: str, started: float) -> None:
-        """Let a namespace rest that was read since ``started``: who asks beyond its quota without a pause has all listed each time."""
-        now = asyncio.get_running_loop().time()
-        self._rests = {each: until for each, until in self._rests.items() if until > now}
-        self._rests[namespace] = now + min(_REST * (now - started), _LONGEST_REST)
+    async def _decide_afresh(
+        self, namespace: str, table: Table, requests: Sequence[Request], *, dry_run: bool = False
+    ) -> Decision:
+        """Decide on what exists now. After a refusal, and any ``dry_run``, the namespace rests: who asks without a pause has all listed each time."""
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        view = await self._observer.quorum(self._client, namespace, table.observed)
+        now = loop.time()
+        decision = self._decide(namespace, self._not_foreign(table, view), view, requests)
+        if dry_run or any(isinstance(answer, Exceeded) for answer in decision.answers):
+            self._rests = {each: until for each, until in self._rests.items() if until > now}
+            self._rests[namespace] = now + min(_REST * (now - started), _LONGEST_REST)
+        return decision
 
     def _not_foreign(self, table: Table, view: LedgerView) -> Table:
         """Return a table without totals where these are of a state that never was; ``view`` is a quorum read.
@@ -330,10 +334,7 @@ class Committer:
                 entry = await self._store.read(namespace)
                 if self._drop_unknown(namespace, await self._drop_unlimited(namespace, entry, [pending])):
                     table = entry.table if entry else Table()
-                    started = asyncio.get_running_loop().time()
-                    view = await self._observer.quorum(self._client, namespace, table.observed)
-                    self._let_rest(namespace, started)
-                    decision = self._decide(namespace, self._not_foreign(table, view), view, [request])
+                    decision = await self._decide_afresh(namespace, table, [request], dry_run=True)
                     pending.answer(decision.answers[0])
                 return await pending.future
         except (errors.KubeError, MalformedLedgerError, TimeoutError) as error:

@@ -142,11 +142,7 @@ class Extensions:
 
     def valid(self, job: JobState) -> Obstacle | None:
         """Return the first objection to placing a job."""
-        for method in self._methods["valid"]:
-            objection: Obstacle | None = method(job)
-            if objection is not None:
-                return objection
-        return None
+        return _first_objection(self._methods["valid"], job)
 
     def ready(self, job: JobState) -> bool:
         """Whether a job may start with what it has."""
@@ -229,9 +225,9 @@ class Extensions:
         return [(words, count) for words, count in found if count]
 
 
-def _first_objection(methods: Methods, queue: QueueState, task: Task) -> Obstacle | None:
+def _first_objection(methods: Methods, *asked: JobState | QueueState | Task) -> Obstacle | None:
     for method in methods:
-        objection: Obstacle | None = method(queue, task)
+        objection: Obstacle | None = method(*asked)
         if objection is not None:
             return objection
     return None
