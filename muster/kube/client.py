@@ -136,16 +136,23 @@ class Client:
         body = msgspec.json.encode(_complete(kind, manifest))
         return await self._object(kind, Request("POST", kind.path(namespace), _query(dry_run=dry_run), body))
 
-    async def replace(self, kind: Kind[T], manifest: Any, namespace: str = "") -> T:
+    async def replace(self, kind: Kind[T], manifest: Any, namespace: str = "", *, owned: bool = True) -> T:
         """Write an object whole, and return it as stored; with its resourceVersion this is compare-and-swap.
+
+        Where not ``owned``, the API server keeps no account of who set which field (managedFields), nor looks for fields that
+        it doesn't know: a tenth less to wait, for what nobody applies and who writes it writes often.
 
         Raises:
             ConflictError: the object is at another version.
             NotFoundError: it doesn't exist.
         """
-        whole = _complete(kind, manifest)
+        whole, query = _complete(kind, manifest), _query()
+        if not owned:
+            # One empty entry has an API server forget all; only an apply begins the account anew.
+            whole["metadata"]["managedFields"] = [{}]
+            query["fieldValidation"] = "Ignore"
         body = msgspec.json.encode(whole)
-        return await self._object(kind, Request("PUT", kind.path(namespace, whole["metadata"]["name"]), _query(), body))
+        return await self._object(kind, Request("PUT", kind.path(namespace, whole["metadata"]["name"]), query, body))
 
     async def patch(
         self,

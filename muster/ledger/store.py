@@ -163,7 +163,7 @@ class Store:
             meta = msgspec.structs.replace(meta, annotations=rest or None)
         ledger = msgspec.structs.replace(entry.ledger, metadata=meta, data=data)
         seen = self._cache.revision
-        stored = await self._client.replace(QUOTALEDGERS, ledger, entry.ledger.namespace)
+        stored = await self._client.replace(QUOTALEDGERS, ledger, entry.ledger.namespace, owned=False)
         if stored.metadata.resource_version != meta.resource_version:  # a write that changes nothing moves nothing
             self._check_newer(stored, seen)
         if stored.data != ledger.data:
