@@ -8,7 +8,6 @@ but what isn't found is looked for in the next one, for it may just have been ap
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import math
 import time
@@ -23,6 +22,7 @@ from typing import Any, Final, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from muster.kube.garbage import uncollected
 from muster.whatif import network
 from muster.whatif.cluster import WhatIfCluster
 from muster.whatif.cluster_view import ClusterObjects
@@ -293,9 +293,8 @@ class Questions:
     def _working(self, what: str) -> Iterator[None]:
         self._began[what] = time.monotonic()
         # What is made for an answer is gone with it; looking for garbage among all pods takes longer than most answers.
-        gc.disable()
         try:
-            yield
+            with uncollected():
+                yield
         finally:
-            gc.enable()
             del self._began[what]

@@ -18,6 +18,7 @@ from muster.kube.cache import ObjectChange
 from muster.kube.client import Client
 from muster.kube.clock import Clock
 from muster.kube.events import EventRecorder
+from muster.kube.garbage import uncollected
 from muster.kube.subscription import DerivedState
 from muster.ledger.auditor import Auditor
 from muster.ledger.controller import LedgerController
@@ -296,7 +297,7 @@ class Leadership:
             self._derived.stale = False
         self._read_ledgers()
         self._changed.clear()
-        with self._metrics.cycle_seconds.time():
+        with self._metrics.cycle_seconds.time(), uncollected():
             now, snapshot = self._clock.now(), self._state.snapshot()
             plan = await self._decide(snapshot, now)
         statuses_due = self._perform(plan, now)

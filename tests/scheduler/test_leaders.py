@@ -195,11 +195,12 @@ async def test_whatever_is_answered_to_a_binding_no_room_is_lost(world, monkeypa
 
 @pytest.mark.only("sandbox", reason="what happens while a thread decides is put in order by hand")
 async def test_while_a_cycle_is_decided_the_loop_goes_on(world, monkeypatch):
-    """A cycle that takes longer than the lease lasts holds up neither its renewal nor what comes in."""
+    """A cycle that takes longer than the lease lasts holds up neither its renewal nor what comes in; garbage waits."""
     await world.node("8")
-    seconds = []
+    seconds, collecting = [], []
 
     async def slowly(decide, *given):
+        collecting.append(gc.isenabled())
         begun = asyncio.get_running_loop().time()
         await asyncio.sleep(20)
         seconds.append(asyncio.get_running_loop().time() - begun)
@@ -215,6 +216,7 @@ async def test_while_a_cycle_is_decided_the_loop_goes_on(world, monkeypatch):
         ticks += 1
     assert ticks >= 20
     assert seconds
+    assert not any(collecting)
 
 
 class Known:

@@ -13,9 +13,10 @@ from muster.cli import manifests, starts, visible
 from muster.cli.connect import connected, explaining
 from muster.cli.options import examples
 from muster.cli.output import document
-from muster.cli.questions import Objects, Question, Ready, done, question_options, reading, uncollected
+from muster.cli.questions import Objects, Question, Ready, done, question_options, reading
 from muster.kube import errors
 from muster.kube.client import Client
+from muster.kube.garbage import uncollected
 from muster.kube.transport import Request
 from muster.model import kinds
 from muster.model.workloads import OPERATORS

@@ -12,7 +12,8 @@ from muster.cli.connect import explaining
 from muster.cli.flags import ClusterGroup
 from muster.cli.options import examples
 from muster.cli.output import Grid, document
-from muster.cli.questions import Question, done, question_options, uncollected
+from muster.cli.questions import Question, done, question_options
+from muster.kube.garbage import uncollected
 from muster.model.text import counted
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from muster.cli import completion, starts, visible
 from muster.cli.connect import explaining
 from muster.cli.options import examples
 from muster.cli.output import document
-from muster.cli.questions import AnswerBasis, Question, done, question_options, reading, uncollected
+from muster.cli.questions import AnswerBasis, Question, done, question_options, reading
 from muster.kube import errors
+from muster.kube.garbage import uncollected
 from muster.kube.transport import Request
 from muster.model import grouping, kinds
 from muster.model.objects import Meta
