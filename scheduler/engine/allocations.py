@@ -176,7 +176,8 @@ class Allocations:
             job.pipelined += sign * count
         else:
             job.ready += gain * count
-        self._count_members(job, operation, gain)
+        if job.info.min_task_member or job.info.network_bound:
+            self._count_members(job, operation, gain)
         job.allocated = vectors.add(job.allocated, change)
         queue = self._queues.get(job.info.queue)
         if queue is not None:
@@ -193,17 +194,16 @@ class Allocations:
             self._devices.count(task.uid, kind.constraints, row, status, sign)
 
     def _count_members(self, job: JobState, operation: Operation, gain: int) -> None:
-        names, pipelined = self._snapshot.table.names, operation.status is TaskStatus.PIPELINED
-        status = TaskStatus.PIPELINED if pipelined else TaskStatus.ALLOCATED
+        status = operation.status if operation.status is TaskStatus.PIPELINED else TaskStatus.ALLOCATED
         for task in operation.tasks if job.info.min_task_member else ():
             job.roles[task.role, status] += gain
         for task, row in zip(operation.tasks, operation.rows, strict=True) if job.info.network_bound else ():
-            job.places[task.subgroup, names[row], status] += gain
+            job.places[task.subgroup, self._snapshot.table.names[row], status] += gain
 
     def _count_on_nodes(self, operation: Operation, kind: TaskClass, sign: int) -> None:
         request = self.request(kind)
         if operation.status is TaskStatus.ALLOCATED:
-            self._take(operation.rows, sign * request)
+            self._take(operation.rows, request if sign > 0 else -request)
             self._on_change(operation.rows, kind, sign)
             return
         row = operation.rows[0]

@@ -118,7 +118,8 @@ class Obstacles:
     def _record(self, job: JobState, ahead: int) -> Record:
         key, queue = job.info.key, job.info.queue
         if self._session.extensions.ready(job) and job.ready and not job.info.restarts:
-            there = sum([job.info.counts.get(status, 0) for status in READY])
+            counts = job.info.counts
+            there = sum([counts.get(status, 0) for status in READY])
             have = f"{counted(job.ready, 'pod')} {'has a node' if job.ready == 1 else 'have nodes'}"
             words = f"{have}, {there or 'none'} bound already; the minimum is {counted(job.info.min_member, 'pod')}"
             return Record(key, queue, Stage.BIND, None, words, 0)

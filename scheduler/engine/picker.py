@@ -90,7 +90,7 @@ class Picker:
         answer = view.answer if view is not None else None
         before = self._time
         self._time += 1
-        self._touched[rows] = self._time
+        self._touched[rows[0] if len(rows) == 1 else rows] = self._time
         # Who takes what it was just offered need not be rated again.
         if view is not None and answer is not None and view.seen == before == answer.time and answer.rows == rows:
             self._take_over(view, answer)
@@ -110,11 +110,6 @@ class Picker:
     def row_of(self, kind: TaskClass) -> Matrix:
         """What a task of this class takes, as a row."""
         return self._view(kind).wanted
-
-    def idle_of(self, row: int) -> Matrix:
-        """Return what is idle on a node now."""
-        idle: Matrix = self._idle[row].copy()
-        return idle
 
     def at_once(self, kind: TaskClass) -> bool:
         """Whether many tasks of the class can be asked for in one question."""
@@ -225,6 +220,11 @@ class Picker:
         places: Rows = (free[:, columns].clip(min=0) // wanted[columns]).min(axis=1, initial=_PLENTY)
         return places
 
+    def look_ahead(self, kind: TaskClass, view: ClassScores, rows: list[int], steps: int) -> None:
+        """Rate rows as they are, and for placements of a class to come: ``steps`` scores of each."""
+        for row, scores in zip(rows, self.rated_ahead(kind, view, rows, 0, steps), strict=True):
+            view.ahead[row] = UpcomingScores(scores, self._idle[row].copy() if view.settled else None)
+
     def rated_ahead(
         self, kind: TaskClass, view: ClassScores, rows: list[int], first: int, steps: int
     ) -> list[list[float]]:
@@ -276,9 +276,10 @@ class Picker:
         rows = (self._touched > view.seen).nonzero()[0]
         if len(rows) <= _MANY and view.reach is Reach.IDLE:
             few = [row for row in rows.tolist() if not (view.settled and view.advance(row, self._idle[row]))]
-            for row, scores in zip(few, self.rated_ahead(kind, view, few, 0, _STEPS) if few else (), strict=True):
-                view.ahead[row] = UpcomingScores(scores, self.idle_of(row) if view.settled else None)
-                view.set_score(row, scores[0])
+            if few:
+                self.look_ahead(kind, view, few, _STEPS)
+            for row in few:
+                view.set_score(row, view.ahead[row].scores[0])
         else:
             view.ahead.clear()
             self._rate_anew(kind, view, rows, count)
@@ -372,8 +373,7 @@ class _PredictedScores:
             self._rated += 1
             if row not in self._view.ahead:
                 rows.append(row)
-        for row, scores in zip(rows, self._picker.rated_ahead(self._kind, self._view, rows, 0, steps + 1), strict=True):
-            self._view.ahead[row] = UpcomingScores(scores, self._picker.idle_of(row) if self._view.settled else None)
+        self._picker.look_ahead(self._kind, self._view, rows, steps + 1)
         self._width = min(2 * self._width, _WIDEST)
 
 

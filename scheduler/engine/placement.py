@@ -162,6 +162,8 @@ def _next(session: Session, job: JobState) -> list[Task]:
     """Take the next tasks that can be decided on at once: of one class, and needed by a job that isn't ready yet."""
     first = job.waiting.popleft()
     alike, nominated = [first], session.nominated
+    if not job.waiting:
+        return alike
     most = session.extensions.missing(job) if session.at_once(first.task_class) and first.uid not in nominated else 1
     waiting, task_class = job.waiting, first.task_class
     while waiting and len(alike) < most:

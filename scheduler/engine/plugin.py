@@ -77,7 +77,7 @@ class Nodes:
             if self.rows is not self.table.every:
                 amounts, inverses = amounts.take(self.rows), inverses.take(self.rows)
             part = self._parts[place] = amounts - self.idle[:, place]
-            part += wanted[place]
+            part += float(wanted[place])
             part *= inverses
         return part
 

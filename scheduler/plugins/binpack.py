@@ -11,6 +11,7 @@ from msgspec import Meta, field
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Nodes, Plugin
 from scheduler.engine.view import SessionView
+from scheduler.model import vectors
 from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats, Vector
 
@@ -50,7 +51,7 @@ class Binpack(Plugin):
         weights = {"cpu": arguments.cpu, "memory": arguments.memory, **arguments.others}
         place = session.axes.place
         self._weights = {place[name]: weight for name, weight in weights.items() if weight and name in place}
-        self._factors: dict[TaskClass, list[tuple[int, float]]] = {}
+        self._factors: dict[TaskClass, list[tuple[int, Floats]]] = {}
 
     def score(self, kind: TaskClass, nodes: Nodes) -> Floats:
         """Rate nodes."""
@@ -67,8 +68,8 @@ class Binpack(Plugin):
             packed += column
         return packed
 
-    def _factors_of(self, wanted: Vector) -> list[tuple[int, float]]:
+    def _factors_of(self, wanted: Vector) -> list[tuple[int, Floats]]:
         """Return the places of what is asked for, and by how much the used part of each counts."""
         weights = {place: weight for place, weight in self._weights.items() if wanted[place]}
         scale = self.arguments.weight * _FULL / sum(weights.values()) if weights else 0
-        return [(place, weight * scale) for place, weight in weights.items()]
+        return [(place, vectors.constant(weight * scale)) for place, weight in weights.items()]

@@ -11,7 +11,7 @@ from msgspec import Meta, field
 from scheduler.engine.arguments import BuiltinArguments
 from scheduler.engine.plugin import Nodes, Plugin, Reach
 from scheduler.engine.view import SessionView
-from scheduler.model import constraints
+from scheduler.model import constraints, vectors
 from scheduler.model.node_table import NodeTable
 from scheduler.model.snapshot import TaskClass
 from scheduler.model.vectors import Floats
@@ -52,9 +52,9 @@ class NodeOrder(Plugin):
         place = session.axes.place
         self._cpu, self._memory = place["cpu"], place["memory"]
         # least: full - mean; most: mean; balanced: full - half the difference. Gathered by what they multiply.
-        self._base = _FULL * (arguments.least + arguments.balanced)
-        self._by_sum = _FULL * (arguments.most - arguments.least) / 2
-        self._by_difference = _FULL * arguments.balanced / 2
+        self._base = vectors.constant(_FULL * (arguments.least + arguments.balanced))
+        self._by_sum = vectors.constant(_FULL * (arguments.most - arguments.least) / 2)
+        self._by_difference = vectors.constant(_FULL * arguments.balanced / 2)
         self._images: dict[tuple[str, ...], Floats] = {}
 
     def reach(self, kind: TaskClass) -> Reach:
@@ -69,7 +69,7 @@ class NodeOrder(Plugin):
         ratings: Floats = cpu + memory
         ratings *= self._by_sum
         ratings += self._base
-        if self._by_difference:
+        if self.arguments.balanced:
             ratings -= np.abs(cpu - memory) * self._by_difference
         if self.arguments.affinity and kind.constraints.preferred:
             ratings += self.arguments.affinity * self._remembered(kind, nodes, "wishes", _preferences)

@@ -89,7 +89,8 @@ class Overcommit(Plugin):
         held = job.lacking()
         if not any(held):
             return held
-        left, limits = self._left(), self._limits(job.info.queue)
+        left = self._left()
+        limits = self._limits(job.info.queue) if left else ()
         for name in limits:
             held = vectors.least(held, left[name])
         for name in limits:
