@@ -183,7 +183,7 @@ class QueueController:
         before, self._shares = self._shares, shares
         for name, share in shares.items():
             if name not in before or before[name].allocated != share.allocated:
-                self._look(name)
+                self._count(name)
 
     # ── what to look at ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -251,7 +251,7 @@ class QueueController:
         one = change.new or change.old
         found = self._informers.find_group(one.namespace, conversion.group_of_job(one)) if one is not None else None
         if found is not None:
-            self._look(queue_of(found[1]))
+            self._count(queue_of(found[1]))
 
     async def _reconcile(self, key: _QueueRef) -> None:
         shown = self._informers.queues[key.kind].get(key.name)
