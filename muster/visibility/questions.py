@@ -41,7 +41,7 @@ HANGS: Final = 60.0
 EFFORT: Final = 5.0
 """Seconds of a processor that the trials of an answer may take: all others wait for it."""
 RENEWED: Final = 1.0
-"""Seconds between two looks for a newer state."""
+"""Seconds between two looks for a newer state: on a cluster that changes all the time, to prepare one costs more than most answers."""
 OLD: Final = 2.0
 """Seconds after which a state that changed is answered on no more: a question waits for the next one."""
 _KEPT: Final = 1024
@@ -166,7 +166,7 @@ class Questions:
         loop = asyncio.get_running_loop()
         if self._asked is not None and same in self._asked.answers and self.age() < OLD:
             self._last = loop.time()
-            self._prepare_next()
+            self._renew()
             known: T = self._asked.answers[same]
             return known
         if self._waiting[tenant] >= WAITING_PER_TENANT:
@@ -183,6 +183,11 @@ class Questions:
         return await answer
 
     # ── states ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _renew(self) -> None:
+        """Have a newer state prepared, unless the one that is answered on was the newest just now."""
+        if not self.age() < min(RENEWED, OLD):
+            self._prepare_next()
 
     def _prepare_next(self) -> None:
         """Have a newer state prepared, where there is one."""
@@ -241,7 +246,7 @@ class Questions:
     def _begin_next(self) -> None:
         """Have the next question answered: namespaces take turns, so who asks much waits for oneself."""
         if self._lines:
-            self._prepare_next()
+            self._renew()
         while self._lines and not self._answering and self._asked is not None and self.age() < OLD:
             tenant, line = self._lines.popitem(last=False)
             question = line.popleft()
