@@ -19,7 +19,7 @@ def muster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """Muster under its own accounts on a control plane of its own, whose audit log speaks of nobody else."""
     if _MISSING:
         pytest.skip(f"real control plane: not run, {', '.join(_MISSING)} missing (make controlplane)")
-    with ControlPlane(gates=("GenericWorkload",)) as plane:
+    with ControlPlane(gates=("GenericWorkload",), audited=True) as plane:
         deployed = Deployed(plane, tmp_path_factory.mktemp("muster"))
         deployed.start_certificates()
         yield deployed

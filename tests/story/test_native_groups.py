@@ -259,7 +259,7 @@ def test_kubectl_means_the_native_kind_by_the_plain_name_and_muster_by_the_short
 def test_a_cluster_is_upgraded_and_loses_nothing() -> None:
     older = "v1.36.3"
     built(older, binaries.VERSION)
-    with ControlPlane(version=older) as plane, up(plane) as config:
+    with ControlPlane(version=older, audited=True) as plane, up(plane) as config:
         running, waiting = Cluster(config, "running"), Cluster(config, "waiting")
         running.apply(QUOTA)
         running.ours(3, 3)
