@@ -17,9 +17,11 @@ from muster.kube.clock import LoopClock
 from muster.kube.events import EventRecorder
 from muster.kube.transport import Request, Response
 from muster.model import kinds, names
+from muster.model.amounts import Resources
 from muster.model.objects import Meta, NetworkTier, PodGroup, PodGroupSpec, Queue, QueueStatus
 from muster.sandbox import virtual_time
 from scheduler.controllers import queues
+from scheduler.model.plan import QueueShare
 from scheduler.state.informers import Informers
 
 
@@ -92,6 +94,32 @@ def test_a_queue_in_which_groups_come_all_the_time_is_written_once_a_second_and_
     assert moments[-1] <= 5 + 1
     assert all(later - earlier > 0.99 for earlier, later in pairwise(moments))
     assert len(moments) >= 5
+
+
+def test_a_queue_is_counted_when_that_may_be_written_and_not_at_each_change_of_a_share(monkeypatch):
+    counted, status = [], queues.status
+
+    def noted(queue: Queue, content: queues.QueueContent) -> QueueStatus:
+        counted.append(asyncio.get_running_loop().time())
+        return status(queue, content)
+
+    monkeypatch.setattr(queues, "status", noted)
+
+    async def main() -> list[tuple[float, Any]]:
+        async with controlled() as (informers, store, controller):
+            store.add("default", QueueStatus(state="Open"))
+            comes(informers, 0, "default")
+            for number in range(500):
+                share = QueueShare(Resources.parse({"cpu": f"{number}m"}), None, None)
+                controller.observe({"default": share}, ())
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(10)
+            return store.writes
+
+    writes = virtual_time.run(main())
+    assert writes[-1][1]["status"]["allocated"] == {"cpu": "499m"}
+    # What is written is shown, and looked at for what somebody else may have made of it.
+    assert len(counted) <= 2 * len(writes) + 2
 
 
 def test_what_a_busy_api_server_shows_late_is_written_once():

@@ -369,6 +369,29 @@ async def test_states_are_prepared_while_questions_come_and_no_longer(monkeypatc
     made.close()
 
 
+async def test_a_cluster_that_changes_all_the_time_is_prepared_once_a_second_however_many_ask(monkeypatch):
+    prepared, before = [], asking.Asked
+
+    def noted(*values: Any) -> Asked:
+        prepared.append(values)
+        return before(*values)
+
+    monkeypatch.setattr(asking, "Asked", noted)
+    monkeypatch.setattr(asking, "RENEWED", 60.0)
+    monkeypatch.setattr(asking, "OLD", 120.0)
+    newest = [STATE]
+    made = Questions(lambda: newest[0], POLICY, ("muster",))
+    for _ in range(3):
+        assert await made.ask("team", lambda asked: asked.state) is STATE
+        newest[0] = stored(*OBJECTS)
+    assert len(prepared) == 1
+    monkeypatch.setattr(asking, "RENEWED", 0.0)
+    async with asyncio.timeout(30):
+        while await made.ask("team", lambda asked: asked.state) is not newest[0]:  # noqa: ASYNC110 - a thread
+            await asyncio.sleep(0.01)
+    made.close()
+
+
 async def test_a_state_that_cannot_be_prepared_is_an_error_and_the_next_one_is_tried(answering, monkeypatch, caplog):
     def broken(*_: Any) -> Asked:
         raise RuntimeError("a defect")
