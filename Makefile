@@ -87,7 +87,7 @@ soak: .venv/.installed controlplane  ## For as long as it takes: random historie
 
 # Its API server keeps what tenants write of megabytes, and nobody else's runs beside it.
 siege: .venv/.installed controlplane  ## Hostile objects alone, for SOAK minutes with IN_FLIGHT requests of each tenant at once
-	GOMEMLIMIT=8GiB MUSTER_SOAK=$(SOAK) MUSTER_IN_FLIGHT=$(IN_FLIGHT) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO tests/hostile/test_soak.py
+	GOGC=1000 GOMEMLIMIT=8GiB MUSTER_SOAK=$(SOAK) MUSTER_IN_FLIGHT=$(IN_FLIGHT) $(BIN)/pytest -n 0 -o log_cli=true --log-cli-level=INFO tests/hostile/test_soak.py
 
 bench: .venv/.installed controlplane  ## The goals of speed, each beside its limit, in 15 minutes; RECORD=1 adds the run to benchmarks/history.jsonl; ONLY="reviews creations" measures a part
 	@PYTHONPATH=tests/controlplane:tests/support $(BIN)/python benchmarks/bench.py $(if $(RECORD),--record) $(if $(ONLY),--only $(ONLY))

@@ -20,8 +20,10 @@ FULL = 500
 
 So few that each tenant has had them within the first minutes: a program's memory follows what is alive, and only where that
 stays as it is does a curve tell what it doesn't give back."""
-BEHIND = FULL * 3 // 2
-"""Objects of a tenant above which it waits for its deletions: whether memory is flat shows where what is alive is."""
+BEHIND = FULL * 4
+"""Objects of a tenant above which it waits for its deletions: whether memory is flat shows where what is alive is.
+
+So many that it seldom waits: nobody else has so much to send that the processors stay busy."""
 COUNTED = 2.0
 """Seconds between two counts of what a tenant has."""
 IN_FLIGHT = int(os.environ.get("MUSTER_IN_FLIGHT", "8"))
