@@ -168,22 +168,27 @@ def creations(_: Calibration) -> Iterator[Figure]:
     ratio = muster / lean
     words = "0.75 of a webhook that does nothing"
     yield Figure("PodGroups with a reservation, 64 clients", muster, "/s", lean, ratio, words, ratio >= 0.75)
-    called, guarded, free, write = (1e3 * statistics.median(pods[each]) for each in ("idle", "guarded", "off", "write"))
-    ratio = guarded / (called + write)
-    words = "1.10 of a call that does nothing and one write of a custom resource"
-    note = f"{guarded - free:.1f} ms more than where nothing is guaranteed"
-    yield Figure("a pod in no group, guarded", guarded, "ms", called + write, ratio, words, ratio <= 1.1, note)
+    middles = {name: 1e3 * statistics.median(taken) for name, taken in pods.items()}
+    guarded, least = middles["guarded"], middles["written"]
+    words = "1.10 of a webhook that does nothing but write one custom resource"
+    note = (
+        f"{guarded - middles['off']:.1f} ms more than where nothing is guaranteed; {guarded / (middles['idle'] + middles['write']):.2f} "
+        "of such a call without the write and the write, each by itself"
+    )
+    yield Figure(
+        "a pod in no group, guarded", guarded, "ms", least, guarded / least, words, guarded / least <= 1.1, note
+    )
 
 
 async def _creations(kubeconfig: Path, folder: Path) -> tuple[Mapping[str, list[float]], Mapping[str, list[float]]]:
     """Return creations a second with a webhook that does nothing and with Muster's, in turns, and what pods took.
 
     Of pods: seconds of each creation with the idle webhook, with Muster's where the quota is guaranteed and where it isn't,
-    and of each write of a ledger.
+    with a webhook that only writes a ledger, and of each write of a ledger by itself.
     """
     endpoint = await auth.load(str(kubeconfig))
     rates: dict[str, list[float]] = {"idle": [], "muster": []}
-    pods: dict[str, list[float]] = {"idle": [], "off": [], "guarded": [], "write": []}
+    pods: dict[str, list[float]] = {"idle": [], "off": [], "guarded": [], "written": [], "write": []}
     async with HttpTransport(endpoint, connections=_CLIENTS) as transport:
         client = Client(transport)
         await crds.apply(client, legacy_apis=False, adopt=True)
@@ -203,7 +208,13 @@ async def _creations(kubeconfig: Path, folder: Path) -> tuple[Mapping[str, list[
                 rates["muster"].append(await _created(client, f"muster-{turn}"))
                 for mode in ("off", "guarded"):
                     pods[mode] += await _pods(client, f"pods-{mode}-{turn}", mode)
-                pods["write"] += await _writes(client, f"pods-guarded-{turn}")
+                copy = await _copied(client, f"pods-guarded-{turn}")
+                pods["write"] += await _writes(client, copy)
+                await webhook_configurations.remove(client)
+            with process(partial(idle_webhook.run, ledger=(kubeconfig, copy)), folder) as (port, _):
+                await _registered(client, f"https://127.0.0.1:{port}", folder)
+                await asyncio.sleep(3)
+                pods["written"] += await _pods(client, f"pods-written-{turn}", "guarded")
                 await webhook_configurations.remove(client)
     return rates, pods
 
@@ -216,17 +227,24 @@ async def _pods(client: Client, namespace: str, mode: str) -> list[float]:
     return taken[_PODS // 10 :]
 
 
-async def _writes(client: Client, namespace: str) -> list[float]:
-    """Return what each of some writes of a custom resource took, one after the other: of a ledger as that of a namespace.
+async def _copied(client: Client, namespace: str) -> str:
+    """Make a namespace whose ledger has what another's has; return its name.
 
-    A copy of it, since of Muster's own the API server keeps no managedFields: a write of that costs less than others do.
+    Of Muster's own the API server keeps no managedFields, so a write of one costs less than one of a copy.
     """
-    taken = []
     data = (await client.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)).data
-    namespace = f"copy-{namespace}"
-    await client.create(kinds.NAMESPACES, {"metadata": {"name": namespace}})
-    copy = QuotaLedger(metadata=Meta(name=names.LEDGER_NAME, namespace=namespace), data=data)
-    ledger = await client.create(kinds.QUOTALEDGERS, copy, namespace)
+    name = f"copy-{namespace}"
+    await client.create(kinds.NAMESPACES, {"metadata": {"name": name}})
+    await client.create(
+        kinds.QUOTALEDGERS, QuotaLedger(metadata=Meta(name=names.LEDGER_NAME, namespace=name), data=data), name
+    )
+    return name
+
+
+async def _writes(client: Client, namespace: str) -> list[float]:
+    """Return what each of some writes of a custom resource took, one after the other: of a namespace's ledger."""
+    taken = []
+    ledger = await client.get(kinds.QUOTALEDGERS, names.LEDGER_NAME, namespace)
     for number in range(_PODS):
         meta = msgspec.structs.replace(ledger.metadata, annotations={"example.com/number": str(number)})
         began = time.perf_counter()
