@@ -46,8 +46,9 @@ OLD: Final = 2.0
 """Seconds after which a state that changed is answered on no more: a question waits for the next one."""
 _KEPT: Final = 1024
 """Answers on one state that are given again to who asks the same; a program that asks in a loop costs an answer a second then."""
-WARM: Final = 60.0
-"""Seconds after the last question for which states are prepared: longer, and an idle program would take a tenth of a processor."""
+WARM: Final = 5.0
+"""Seconds after the last question for which states are prepared. Longer, and one who asks each minute has a busy cluster's states
+prepared each second, which takes a fifth of a processor; who asks again later waits for one state."""
 
 
 class TooManyQuestionsError(Exception):
