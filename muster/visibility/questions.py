@@ -187,6 +187,7 @@ class Questions:
 
     def _renew(self) -> None:
         """Have a newer state prepared, unless the one that is answered on was the newest just now."""
+        # One that is too old to be answered on always is: whoever waits, waits for the next.
         if not self.age() < min(RENEWED, OLD):
             self._prepare_next()
 
